@@ -214,7 +214,7 @@ def test_a_block_beyond_the_grant_breaks_its_link() -> None:
     assert reader.streams()[-1].elements == 8 + 16
     reader.block(8, 1)
     assert reader.sent(c.Deliver).header.first == 8
-    assert reader.core.tasks[1].window.breaches == 0
+    assert reader.core.reading.tasks[1].window.breaches == 0
 
 
 def test_a_single_block_may_be_larger_than_any_window() -> None:
@@ -302,7 +302,7 @@ def test_an_older_list_is_ignored() -> None:
     reader = Reader(place())
     reader.list(3, place(attempt=3))
     reader.list(2, place(attempt=9))
-    assert reader.core.tasks[1].place.attempt == 3
+    assert reader.core.reading.tasks[1].place.attempt == 3
 
 
 def test_an_ended_task_goes_on_with_a_new_attempt() -> None:

@@ -252,7 +252,7 @@ def test_a_released_client_opens_nothing() -> None:
 
 def test_grants_are_kept_for_as_many_tasks_as_anybody_has() -> None:
     """A client that names tasks without end does not fill the worker's memory."""
-    link = Link("client-1", "client", "peer")
+    link = Link("client-1", "client", "peer", m.Reader())
     for task in range(MAX_GRANTS + 5):
         link.keep(m.StreamGrant(task, 1, 1, 1, 0))
     link.keep(m.StreamGrant(0, 1, 9, 9, 0))

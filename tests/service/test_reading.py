@@ -176,7 +176,7 @@ def test_max_outstanding_requests(make_service: Callable[..., Service]) -> None:
     found, most = [], 0
     for x in it:
         found.append(int(x))
-        most = max(most, it._shell.core.waiting)
+        most = max(most, it._shell.core.reading.waiting)
     assert found == list(range(300))
     assert 1 <= most <= 3
 

@@ -1,20 +1,18 @@
-"""The client's decider: which tasks are read over which links, what is granted and reported, and when it is over.
+"""The client's decider: what is said to the dispatcher and to workers, and when it is over.
 
-One for each iterator. Knows no socket, no queue and no clock; decoding is the shell's, elements are opaque here. Links
-are kept by ``core.readlinks``.
+One for each iterator. Knows no socket, no queue and no clock; decoding is the shell's, elements are opaque here. What
+is read of each task is kept by ``core.reading``, links by ``core.readlinks``.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.credit import Window
-from zmqdata.core.ranges import RangeSet
+from zmqdata.core.reading import Reading, ReadTask
 from zmqdata.core.readlinks import LinkProfile, ReadLinks
 
 HEARTBEAT = 1.0
@@ -37,31 +35,7 @@ class ConsumerProfile:
     max_outstanding: int | None = None
     host: str = ""
     transports: tuple[str, ...] = ("ipc", "tcp")
-
-
-@dataclass
-class ReadTask:
-    """A task as this client sees it, remembered for good: a late message must not make it begin anew.
-
-    ``received`` covers all attempts; the window belongs to the current one. ``waiting`` counts elements received and
-    not handed out. ``listed``: whether the task list names it.
-    """
-
-    place: m.TaskPlace
-    window: Window
-    received: RangeSet = field(default_factory=RangeSet)
-    waiting: int = 0
-    ended: bool = False
-    listed: bool = False
-
-
-@dataclass(frozen=True)
-class Report:
-    """What was handed out since the report before. ``marks``: attempt and count in its stream, per task."""
-
-    number: int
-    delivered: dict[int, RangeSet]
-    marks: dict[int, tuple[int, int]]
+    reader: m.Reader = field(default_factory=m.Reader)
 
 
 class ConsumerCore:
@@ -76,16 +50,9 @@ class ConsumerCore:
         self.opened = False
         self.finished = False
         self.task_list = m.TaskList(-1, (), False)
-        self.tasks: dict[int, ReadTask] = {}
-        self.links = ReadLinks(
-            LinkProfile(profile.client, profile.host, profile.transports), self._do, self._stream_grants
-        )
-        self.waiting = 0
-        self.report = 0
-        self._unended: set[int] = set()
-        self._at: dict[str, set[int]] = {}
-        self._reports: deque[Report] = deque()
-        self._fresh: dict[int, RangeSet] = {}
+        self.reading = Reading(profile.max_outstanding, self._do)
+        who = LinkProfile(profile.client, profile.host, profile.transports, profile.reader)
+        self.links = ReadLinks(who, self._do, self.reading.grants)
         self._commands: list[object] = []
         self._began: float | None = None
         self._asked: float | None = None
@@ -123,7 +90,7 @@ class ConsumerCore:
             handler(event, now)
         if self._is_over:
             self._finish("", "", now)
-        if self.finished and not self.waiting and not self._leaving:
+        if self.finished and not self.reading.waiting and not self._leaving:
             self._leave(now)
         commands, self._commands = self._commands, []
         return commands
@@ -157,27 +124,14 @@ class ConsumerCore:
         self._asked = now
         who = self.profile
         if self.opened:
-            self._collect_report()
-            self._send(m.ClientHeartbeat(who.client, self.task_list.version, self.report, self._unreported()))
+            report, delivered = self._next_report()
+            self._send(m.ClientHeartbeat(who.client, self.task_list.version, report, delivered))
         else:
-            self._send(m.OpenIteration(who.client, who.job, who.repetition))
+            self._send(m.OpenIteration(who.client, who.job, who.repetition, who.reader))
 
-    def _collect_report(self) -> None:
-        if self._fresh:
-            self.report += 1
-            marks = {
-                number: (self.tasks[number].place.attempt, self.tasks[number].window.handed_out)
-                for number in self._fresh
-            }
-            self._reports.append(Report(self.report, self._fresh, marks))
-            self._fresh = {}
-
-    def _unreported(self) -> dict[int, m.Ranges]:
-        merged: dict[int, RangeSet] = {}
-        for report in self._reports:
-            for task, ranges in report.delivered.items():
-                merged.setdefault(task, RangeSet()).update(ranges)
-        return {task: ranges.ranges for task, ranges in merged.items()}
+    def _next_report(self) -> tuple[int, dict[int, m.Ranges]]:
+        self.reading.collect_report()
+        return self.reading.report, self.reading.unreported
 
     def _iteration_opened(self, message: m.IterationOpened, now: float) -> None:
         if message.client == self.profile.client:
@@ -197,11 +151,7 @@ class ConsumerCore:
             self._do(c.Note("warning", text))
 
     def _heartbeat_answered(self, message: m.ClientHeartbeatAnswered, now: float) -> None:
-        while self._reports and self._reports[0].number <= message.report:
-            for number, (attempt, count) in self._reports.popleft().marks.items():
-                task = self.tasks[number]
-                if task.place.attempt == attempt:
-                    task.window.reported = max(task.window.reported, count)
+        self.reading.acknowledge(message.report)
         if message.task_list is not None:
             self._take_list(message.task_list, now)
 
@@ -210,129 +160,53 @@ class ConsumerCore:
             self._finish(message.error, message.text, now)
 
     def _holdings(self, ask: m.RequestHoldings, now: float) -> None:
-        task = self._task(ask.task)
+        task = self.reading.task(ask.task)
         if ask.attempt > task.place.attempt:
-            self._move(task, m.TaskPlace(ask.task, ask.attempt, "", ""))
+            self.reading.move(task, m.TaskPlace(ask.task, ask.attempt, "", ""))
         self._send(m.HoldingsReported(self.profile.client, ask.task, ask.attempt, task.received.ranges))
 
-    # --- tasks
-
-    def _task(self, number: int) -> ReadTask:
-        task = self.tasks.get(number)
-        if task is None:
-            place = m.TaskPlace(number, 0, "", "")
-            task = self.tasks[number] = ReadTask(place, Window(self.profile.max_outstanding))
-        return task
+    # --- tasks and their elements
 
     def _take_list(self, task_list: m.TaskList, now: float) -> None:
         if task_list.version < self.task_list.version or self.finished:
             return
-        listed = {place.task for place in task_list.tasks}
-        for number in [place.task for place in self.task_list.tasks if place.task not in listed]:
-            self._unlist(self.tasks[number])
         self.task_list = task_list
-        for place in task_list.tasks:
-            task = self._task(place.task)
-            if place.attempt >= task.place.attempt:
-                self._move(task, place)
-            self._list(task)
-        self.links.tend((address for address, tasks in self._at.items() if tasks), now)
-
-    def _list(self, task: ReadTask) -> None:
-        task.listed = True
-        if not task.ended:
-            self._unended.add(task.place.task)
-
-    def _unlist(self, task: ReadTask) -> None:
-        task.listed = False
-        self._move(task, m.TaskPlace(task.place.task, task.place.attempt, "", ""))
-        self._unended.discard(task.place.task)
-
-    def _move(self, task: ReadTask, place: m.TaskPlace) -> None:
-        """The task goes on elsewhere: what its old host still sends does not count, and credit begins anew."""
-        if place.attempt != task.place.attempt:
-            task.window = task.window.renewed()
-            task.ended = False
-            if task.listed:
-                self._unended.add(place.task)
-        if place.address != task.place.address:
-            self._at.get(task.place.address, set()).discard(place.task)
-            if place.address:
-                self._at.setdefault(place.address, set()).add(place.task)
-        task.place = place
-
-    # --- elements
+        self.reading.list(task_list.tasks)
+        self.links.tend(self.reading.addresses, now)
 
     def _arrived(self, event: c.Arrived, now: float) -> None:
         if not self.links.count(event, now):
             return
         header = event.header
-        task = self.tasks.get(header.task)
-        if task is None or not task.listed or task.place.attempt != header.attempt:
+        task = self.reading.current(header)
+        if task is None:
             return
-        if isinstance(header, m.Block):
-            self._take_block(task, event, header, now)
-        else:
-            task.ended = True
-            self._unended.discard(header.task)
+        if isinstance(header, m.EndOfTask):
+            self.reading.end(task)
+            return
+        breach = self.reading.take(task, header, event.content)
+        if breach:
+            self._reject(task, event, breach, now)
 
-    def _take_block(self, task: ReadTask, event: c.Arrived, header: m.Block, now: float) -> None:
-        first, stop = header.first + header.skip, header.first + header.count
-        task.ended = False
-        self._unended.add(header.task)
-        # Blocks are given whole to one client: a block that came before over a broken link came before as a whole.
-        if not task.received.missing(first, stop):
-            return
-        if not task.window.admits(stop - first, header.size):
-            self._reject_block(task, event, header, now)
-            return
-        task.window.receive(stop - first, header.size)
-        task.received.add(first, stop)
-        task.waiting += stop - first
-        self.waiting += stop - first
-        self._do(c.Deliver(header, event.content, header.skip))
-
-    def _reject_block(self, task: ReadTask, event: c.Arrived, header: m.Block, now: float) -> None:
+    def _reject(self, task: ReadTask, event: c.Arrived, breach: str, now: float) -> None:
         """Our memory is ours to give away: a worker that takes more breaks its link, and in the end the iteration."""
-        window = task.window
-        window.breaches += 1
-        text = (
-            f"task {header.task} has sent {header.count - header.skip} elements of {header.size} bytes after "
-            f"{window.received} of {window.received_bytes}, more than was granted ({window.told_elements} of "
-            f"{window.told_bytes})"
-        )
-        self.links.reject(event, text, now)
-        if window.breaches >= MOST_BREACHES:
-            text = f"The worker at {task.place.address} goes on sending more than it may: {text}. Restart that worker."
+        self.links.reject(event, breach, now)
+        if task.window.breaches >= MOST_BREACHES:
+            text = (
+                f"The worker at {task.place.address} goes on sending more than it may: {breach}. Restart that worker."
+            )
             self._finish("DataLossError", text, now)
 
     def _handed_out(self, event: c.HandedOut, now: float) -> None:
-        count = event.stop - event.first
-        task = self.tasks[event.task]
-        if count:
-            self._fresh.setdefault(event.task, RangeSet()).add(event.first, event.stop)
-        task.waiting -= count
-        self.waiting -= count
-        if task.place.attempt != event.attempt:
-            return
-        task.window.hand_out(count, event.size)
-        if not task.waiting and not task.ended:
-            task.window.widen(len(self._unended))
-        if task.place.address and (not task.waiting or task.window.worth_telling):
-            self.links.grant(task.place.address, self._stream_grant(task))
-
-    def _stream_grant(self, task: ReadTask) -> m.StreamGrant:
-        window = task.window
-        return m.StreamGrant(task.place.task, task.place.attempt, *window.tell(), window.handed_out, window.reported)
-
-    def _stream_grants(self, address: str) -> tuple[m.StreamGrant, ...]:
-        return tuple(self._stream_grant(self.tasks[number]) for number in sorted(self._at.get(address, ())))
+        grant = self.reading.hand_out(event)
+        if grant is not None:
+            self.links.grant(self.reading.tasks[event.task].place.address, grant)
 
     # --- silence
 
     def _complain(self, now: float) -> None:
         silence = now - self._heard
-        if silence >= self.profile.dispatcher_timeout and not self.waiting:
+        if silence >= self.profile.dispatcher_timeout and not self.reading.waiting:
             text = (
                 f"The dispatcher at {self.profile.service} has not answered for {silence:.0f} s "
                 f"(dispatcher_timeout={self.profile.dispatcher_timeout:g} s). Is it running, and can this machine "
@@ -340,7 +214,7 @@ class ConsumerCore:
             )
             self._finish("UnavailableError", text, now)
             return
-        idle = self.opened and not self.waiting
+        idle = self.opened and not self.reading.waiting
         self._starving = (self._starving if self._starving is not None else now) if idle else None
         starved = now - self._starving if self._starving is not None else 0.0
         late = silence >= SAY_SO_AFTER or starved >= WAITING_AFTER
@@ -356,7 +230,7 @@ class ConsumerCore:
             )
         if not self.task_list.tasks and not self.task_list.closed:
             return f"waiting for {starved:.0f} s: no worker has registered at {self.profile.service}"
-        places = [self.tasks[number].place for number in self._unended]
+        places = [self.reading.tasks[number].place for number in self.reading.unended]
         names = ", ".join(sorted({place.address or "a new host" for place in places})) or "the end of the iteration"
         return f"waiting for elements for {starved:.0f} s, from {names}"
 
@@ -365,7 +239,7 @@ class ConsumerCore:
     @property
     def _is_over(self) -> bool:
         """Every task has given all it has, and the training loop has taken all that came here."""
-        return self.opened and self.task_list.closed and not self._unended and not self.waiting
+        return self.opened and self.task_list.closed and not self.reading.unended and not self.reading.waiting
 
     def _finish(self, error: str, text: str, now: float) -> None:
         """Reads no more: nobody may be left waiting for elements given to a training loop that has ended."""
@@ -394,8 +268,7 @@ class ConsumerCore:
 
     def _goodbye(self, now: float) -> None:
         self._asked = now
-        self._collect_report()
-        self._send(m.CloseIteration(self.profile.client, self.report, self._unreported()))
+        self._send(m.CloseIteration(self.profile.client, *self._next_report()))
 
     def _tick_leaving(self, now: float) -> None:
         if self._left:

@@ -6,7 +6,7 @@ What the messages on a link mean is the consumer core's affair.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from zmqdata import commands as c
 from zmqdata import messages as m
@@ -17,11 +17,12 @@ STALE_LINK = 30.0
 
 @dataclass(frozen=True)
 class LinkProfile:
-    """Who opens links. ``host`` and ``transports`` are told to workers as they are."""
+    """Who opens links. ``host``, ``transports`` and ``reader`` are told to workers as they are."""
 
     client: str
     host: str
     transports: tuple[str, ...]
+    reader: m.Reader = field(default_factory=m.Reader)
 
 
 @dataclass
@@ -103,7 +104,7 @@ class ReadLinks:
     def _ask(self, link: ReadLink, now: float) -> None:
         link.asked = now
         who = self.profile
-        ask = m.OpenLink(who.client, link.name, link.replaces, link.have_through, who.host, who.transports)
+        ask = m.OpenLink(who.client, link.name, link.replaces, link.have_through, who.host, who.transports, who.reader)
         self._do(c.Send(link.address, ask))
 
     def _forget(self, link: ReadLink) -> None:

@@ -37,6 +37,7 @@ class Link:
     name: str
     client: str
     peer: c.Peer
+    reader: m.Reader
     address: str = ""
     secret: str = ""
     sent: int = 0
@@ -113,7 +114,7 @@ class SendLinks:
         if excess:
             self._do(c.Send(peer, m.LinkRefused(ask.link, "ResourceExhaustedError", excess)))
             return
-        link = Link(ask.link, ask.client, peer, made=now, heard=now)
+        link = Link(ask.link, ask.client, peer, ask.reader, made=now, heard=now)
         if before is not None:
             if ask.link in before.retired:
                 self._refuse_unknown(peer, ask.link)

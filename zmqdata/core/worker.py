@@ -5,13 +5,13 @@ Links are kept by ``core.sendlinks``; here are tasks, splits, distribution, and 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.dealing import Dealing, dealing_for
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.sendlinks import Link, SendLinks
 from zmqdata.core.streams import Portion, Stream
@@ -42,7 +42,7 @@ class WorkerProfile:
 
 @dataclass
 class HostedTask:
-    """A task that this worker hosts. ``pending``: made, and given to nobody yet.
+    """A task that this worker hosts. ``dealing`` holds what it made.
 
     ``have``: ledger entries here, per source; ``wanted``: those asked for, with the time of asking. ``hungry``: a
     client waits for the next element. ``incomplete``: a client that is gone took elements with it that are not here
@@ -51,10 +51,8 @@ class HostedTask:
 
     definition: m.TaskDefinition
     have: list[int]
+    dealing: Dealing
     started: bool = False
-    pending: deque[Portion] = field(default_factory=deque)
-    pending_bytes: int = 0
-    streams: dict[str, Stream] = field(default_factory=dict)
     produced: int = 0
     produced_bytes: int = 0
     allowed: int = 0
@@ -197,7 +195,9 @@ class WorkerCore:
             if hosted.definition.attempt >= definition.attempt:
                 return
             self._remove(hosted)
-        task = HostedTask(definition, [len(entries) for entries in definition.ledger], progress=now)
+        task = HostedTask(
+            definition, [len(entries) for entries in definition.ledger], dealing_for(definition), progress=now
+        )
         self.tasks[definition.task] = task
         if definition.digest in self.pipelines:
             self._start(task, self.pipelines[definition.digest], "")
@@ -255,8 +255,7 @@ class WorkerCore:
         task = self._task(event)
         if task is None:
             return
-        task.pending.append(Portion(event.first, event.count, event.size, event.meta, event.frames, event.failure))
-        task.pending_bytes += event.size
+        task.dealing.add(Portion(event.first, event.count, event.size, event.meta, event.frames, event.failure))
         task.produced = event.first + event.count
         task.produced_bytes += event.size
         task.progress = now
@@ -271,7 +270,7 @@ class WorkerCore:
             self._heartbeat(now)
 
     def _allow(self, task: HostedTask) -> None:
-        allowed = task.produced_bytes - task.pending_bytes + self.profile.buffer_bytes
+        allowed = task.produced_bytes - task.dealing.ahead + self.profile.buffer_bytes
         if task.started and task.total is None and allowed > task.allowed:
             task.allowed = allowed
             self._do(c.AllowProduction(*task.key, allowed))
@@ -301,27 +300,22 @@ class WorkerCore:
     # --- distribution
 
     def _distribute(self, task: HostedTask) -> None:
-        """Gives pending blocks to the clients that may have them, the one with least in flight first."""
-        streams = [s for s in task.streams.values() if s.open and self.links.is_bound(s.client)]
-        while task.pending:
-            ready = [stream for stream in streams if stream.has_credit(task.pending[0])]
-            if not ready:
-                break
-            self._give(task, min(ready, key=lambda stream: stream.sent - stream.handed_out))
-        if not task.pending:
-            self._after_last(task, streams)
+        """Sends what may be sent of a task, and lets it produce what may be produced."""
+        for stream, portion in task.dealing.deal(self._is_usable):
+            header = m.Block(
+                0, *task.key, portion.first, portion.count, portion.skip, portion.size, portion.meta, portion.failure
+            )
+            self.links.push(stream.client, header, portion.frames)
+        self._after_last(task)
         self._allow(task)
 
-    def _give(self, task: HostedTask, stream: Stream) -> None:
-        portion = task.pending.popleft()
-        task.pending_bytes -= portion.size
-        stream.give(portion)
-        header = m.Block(
-            0, *task.key, portion.first, portion.count, portion.skip, portion.size, portion.meta, portion.failure
-        )
-        self.links.push(stream.client, header, portion.frames)
+    def _is_usable(self, stream: Stream) -> bool:
+        return stream.open and self.links.is_bound(stream.client)
 
-    def _after_last(self, task: HostedTask, streams: list[Stream]) -> None:
+    def _after_last(self, task: HostedTask) -> None:
+        """Has more made at once for clients that have nothing, or tells them that there is no more."""
+        dealing = task.dealing
+        streams = [one for one in dealing.streams.values() if self._is_usable(one) and dealing.has_all(one)]
         if task.total is None:
             if not task.hungry and any(stream.idle and stream.granted > stream.sent for stream in streams):
                 task.hungry = True
@@ -339,7 +333,7 @@ class WorkerCore:
         link = self.links.bound(event, now)
         if link is not None:
             for task in self.tasks.values():
-                if link.client in task.streams:
+                if link.client in task.dealing.streams:
                     self._distribute(task)
 
     def _grant(self, peer: c.Peer, grant: m.Grant, now: float) -> None:
@@ -357,9 +351,7 @@ class WorkerCore:
         grant, hosted = link.grants.get(task), self.tasks.get(task)
         if grant is None or hosted is None or grant.attempt != hosted.definition.attempt:
             return
-        stream = hosted.streams.get(link.client)
-        if stream is None:
-            stream = hosted.streams[link.client] = Stream(link.client)
+        stream = hosted.dealing.streams.get(link.client) or hosted.dealing.join(link.client, link.reader)
         stream.grant(grant)
 
     def _close_link(self, peer: c.Peer, message: m.CloseLink, now: float) -> None:
@@ -368,20 +360,15 @@ class WorkerCore:
             return
         link.grants.clear()
         for task in self.tasks.values():
-            if link.client in task.streams:
-                task.streams[link.client].open = False
+            if link.client in task.dealing.streams:
+                task.dealing.streams[link.client].open = False
 
     def _release(self, peer: c.Peer, message: m.ReleaseClient, now: float) -> None:
         self.links.release(message.client)
         for task in list(self.tasks.values()):
-            stream = task.streams.pop(message.client, None)
-            if stream is None:
-                continue
-            delivered = RangeSet(message.delivered.get(task.definition.task, ()))
-            task.incomplete = task.incomplete or stream.has_lost(delivered)
-            for portion in reversed(stream.take_back(delivered)):
-                task.pending.appendleft(portion)
-                task.pending_bytes += portion.size
-            self._distribute(task)
+            if message.client in task.dealing.streams:
+                delivered = RangeSet(message.delivered.get(task.definition.task, ()))
+                task.incomplete = not task.dealing.release(message.client, delivered) or task.incomplete
+                self._distribute(task)
         if any(task.incomplete for task in self.tasks.values()):
             self._heartbeat(now)

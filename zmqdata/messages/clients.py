@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqdata.messages.parts import DatasetDescription, JobParameters, Message, Ranges, TaskList
+from zmqdata.messages.parts import DatasetDescription, JobParameters, Message, Ranges, Reader, TaskList
 
 # --- client -> dispatcher -----------------------------------------------------------------------------------------
 
@@ -34,6 +34,7 @@ class OpenIteration(Message, frozen=True):
     client: str
     job: JobParameters
     repetition: int
+    reader: Reader = Reader()
 
 
 class ClientHeartbeat(Message, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqdata.messages.parts import Message, StreamGrant
+from zmqdata.messages.parts import Message, Reader, StreamGrant
 
 # --- client -> worker ---------------------------------------------------------------------------------------------
 
@@ -12,6 +12,7 @@ class OpenLink(Message, frozen=True):
 
     ``replaces``: the link before this one, broken after message ``have_through``: what followed is sent again.
     ``host`` is equal on both sides when they share kernel, network and files. ``transports`` in order of preference.
+    ``reader`` is the same for all links of a client.
     """
 
     client: str
@@ -20,6 +21,7 @@ class OpenLink(Message, frozen=True):
     have_through: int
     host: str
     transports: tuple[str, ...]
+    reader: Reader = Reader()
 
 
 class Grant(Message, frozen=True):

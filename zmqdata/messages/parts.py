@@ -38,7 +38,10 @@ class DatasetDescription(Struct, frozen=True):
 class JobParameters(Struct, frozen=True):
     """What defines a job. A second client that opens the same name must bring equal parameters.
 
-    ``block_elements``: most elements in a block, where the job's first client wants few on their way; not compared.
+    ``cache``: every trainer reads all, out of a window that workers keep. ``finite``: what becomes of a last round that
+    is not full ("drop" or "pad"), where a coordinated job may end. Not compared: ``block_elements``, most elements in a
+    block, where the job's first client wants few on their way; ``consumer_timeout``, seconds that the others of a
+    coordinated job wait for one that is missing.
     """
 
     name: str
@@ -49,6 +52,16 @@ class JobParameters(Struct, frozen=True):
     compression: str | None = "AUTO"
     anonymous: bool = False
     block_elements: int | None = None
+    cache: bool = False
+    finite: str | None = None
+    consumer_timeout: float = 300.0
+
+
+class Reader(Struct, frozen=True):
+    """As whom a client reads: one of the numbered consumers of a coordinated job, or a trainer that shares a cache."""
+
+    consumer_index: int | None = None
+    trainer_id: str = ""
 
 
 class TaskPlace(Struct, frozen=True):
@@ -75,7 +88,8 @@ class TaskDefinition(Struct, frozen=True):
     """What a worker needs to host a task: its lineage.
 
     ``ledger`` holds the splits handed out so far, per source; ``skip`` the ranges of elements that consumers have
-    already, which are made again but not sent.
+    already, which are made again but not sent. ``shard`` of ``num_shards`` is the task's static part, where there are
+    any. ``num_consumers``, ``finite`` and ``cache`` are the job's.
     """
 
     task: int
@@ -89,6 +103,11 @@ class TaskDefinition(Struct, frozen=True):
     ledger: tuple[tuple[Split, ...], ...]
     skip: Ranges
     block_elements: int | None = None
+    num_shards: int = 0
+    shard: int = 0
+    num_consumers: int | None = None
+    finite: str | None = None
+    cache: bool = False
 
 
 class TaskReport(Struct, frozen=True):

@@ -12,6 +12,7 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.consumer import ConsumerCore
+from zmqdata.core.dealing import FirstCome
 from zmqdata.core.dispatcher import DispatcherCore
 from zmqdata.core.state import DispatcherState
 from zmqdata.core.worker import WorkerCore
@@ -212,9 +213,10 @@ class Laws:
         if hosted is None:
             return
         bound = core.profile.buffer_bytes + self.largest
-        if not self.gone and hosted.pending_bytes > bound:
-            self.fail(f"{name} holds {hosted.pending_bytes} bytes, may hold {bound}", task)
-        if hosted.pending_bytes != sum(portion.size for portion in hosted.pending):
+        dealing = hosted.dealing
+        if not self.gone and dealing.ahead > bound:
+            self.fail(f"{name} holds {dealing.ahead} bytes, may hold {bound}", task)
+        if isinstance(dealing, FirstCome) and dealing.ahead != sum(portion.size for portion in dealing.pending):
             self.fail(f"{name} has miscounted what is pending", task)
 
     # --- client: fencing

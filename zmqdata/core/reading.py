@@ -1,0 +1,200 @@
+"""What a client reads of each task: what it may be sent, what has come, what was handed out and reported.
+
+The consumer core talks with the dispatcher and decides when it is over; links are kept by ``core.readlinks``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.credit import Window
+from zmqdata.core.ranges import RangeSet
+
+
+@dataclass
+class ReadTask:
+    """A task as this client sees it, remembered for good: a late message must not make it begin anew.
+
+    ``received`` covers all attempts; the window belongs to the current one. ``waiting`` counts elements received and
+    not handed out. ``listed``: whether the task list names it.
+    """
+
+    place: m.TaskPlace
+    window: Window
+    received: RangeSet = field(default_factory=RangeSet)
+    waiting: int = 0
+    ended: bool = False
+    listed: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was handed out since the report before. ``marks``: attempt and count in its stream, per task."""
+
+    number: int
+    delivered: dict[int, RangeSet]
+    marks: dict[int, tuple[int, int]]
+
+
+class Reading:
+    """All tasks that a client reads, in whatever order their blocks arrive.
+
+    Args:
+        max_outstanding: most elements that each stream may have on its way; None: as its window says.
+        do: takes the commands that result.
+    """
+
+    def __init__(self, max_outstanding: int | None, do: Callable[[object], None]) -> None:
+        self.tasks: dict[int, ReadTask] = {}
+        self.waiting = 0
+        self.report = 0
+        self.unended: set[int] = set()
+        self._at: dict[str, set[int]] = {}
+        self._reports: deque[Report] = deque()
+        self._fresh: dict[int, RangeSet] = {}
+        self._max_outstanding = max_outstanding
+        self._do = do
+
+    # --- where tasks are
+
+    def task(self, number: int) -> ReadTask:
+        """The task of this number, which may be new."""
+        task = self.tasks.get(number)
+        if task is None:
+            place = m.TaskPlace(number, 0, "", "")
+            task = self.tasks[number] = ReadTask(place, Window(self._max_outstanding))
+        return task
+
+    @property
+    def addresses(self) -> list[str]:
+        """The workers that host something to read."""
+        return [address for address, tasks in self._at.items() if tasks]
+
+    def list(self, places: Iterable[m.TaskPlace]) -> None:
+        """Takes the tasks that may still give elements, in place of those listed before."""
+        places = list(places)
+        listed = {place.task for place in places}
+        for number, task in self.tasks.items():
+            if task.listed and number not in listed:
+                self._unlist(task)
+        for place in places:
+            task = self.task(place.task)
+            if place.attempt >= task.place.attempt:
+                self.move(task, place)
+            task.listed = True
+            if not task.ended:
+                self.unended.add(place.task)
+
+    def _unlist(self, task: ReadTask) -> None:
+        task.listed = False
+        self.move(task, m.TaskPlace(task.place.task, task.place.attempt, "", ""))
+        self.unended.discard(task.place.task)
+
+    def move(self, task: ReadTask, place: m.TaskPlace) -> None:
+        """The task goes on elsewhere: what its old host still sends does not count, and credit begins anew."""
+        if place.attempt != task.place.attempt:
+            task.window = task.window.renewed()
+            task.ended = False
+            if task.listed:
+                self.unended.add(place.task)
+        if place.address != task.place.address:
+            self._at.get(task.place.address, set()).discard(place.task)
+            if place.address:
+                self._at.setdefault(place.address, set()).add(place.task)
+        task.place = place
+
+    # --- elements
+
+    def current(self, header: m.Block | m.EndOfTask) -> ReadTask | None:
+        """The task of a message, unless it comes from an attempt that does not count."""
+        task = self.tasks.get(header.task)
+        return task if task is not None and task.listed and task.place.attempt == header.attempt else None
+
+    def end(self, task: ReadTask) -> None:
+        """Everything made of a task has been given to somebody."""
+        task.ended = True
+        self.unended.discard(task.place.task)
+
+    def take(self, task: ReadTask, header: m.Block, content: object) -> str:
+        """Takes a block that arrived; the text says what is wrong with one that should not have been sent."""
+        first, stop = header.first + header.skip, header.first + header.count
+        task.ended = False
+        self.unended.add(header.task)
+        # Blocks are given whole to one client: a block that came before over a broken link came before as a whole.
+        if not task.received.missing(first, stop):
+            return ""
+        if not task.window.admits(stop - first, header.size):
+            return self._breach(task, header)
+        task.window.receive(stop - first, header.size)
+        task.received.add(first, stop)
+        task.waiting += stop - first
+        self.waiting += stop - first
+        self._do(c.Deliver(header, content, header.skip))
+        return ""
+
+    def _breach(self, task: ReadTask, header: m.Block) -> str:
+        window = task.window
+        window.breaches += 1
+        return (
+            f"task {header.task} has sent {header.count - header.skip} elements of {header.size} bytes after "
+            f"{window.received} of {window.received_bytes}, more than was granted ({window.told_elements} of "
+            f"{window.told_bytes})"
+        )
+
+    def hand_out(self, event: c.HandedOut) -> m.StreamGrant | None:
+        """Counts what the training loop has taken; returns a grant that the worker should know at once."""
+        count = event.stop - event.first
+        task = self.tasks[event.task]
+        if count:
+            self._fresh.setdefault(event.task, RangeSet()).add(event.first, event.stop)
+        task.waiting -= count
+        self.waiting -= count
+        if task.place.attempt != event.attempt:
+            return None
+        task.window.hand_out(count, event.size)
+        if not task.waiting and not task.ended:
+            task.window.widen(len(self.unended))
+        worth_telling = not task.waiting or task.window.worth_telling
+        return self._grant(task) if task.place.address and worth_telling else None
+
+    # --- grants and reports
+
+    def _grant(self, task: ReadTask) -> m.StreamGrant:
+        window = task.window
+        return m.StreamGrant(task.place.task, task.place.attempt, *window.tell(), window.handed_out, window.reported)
+
+    def grants(self, address: str) -> tuple[m.StreamGrant, ...]:
+        """The grants of all tasks that a worker hosts."""
+        return tuple(self._grant(self.tasks[number]) for number in sorted(self._at.get(address, ())))
+
+    def collect_report(self) -> None:
+        """Begins a report if something was handed out since the last one."""
+        if self._fresh:
+            self.report += 1
+            marks = {
+                number: (self.tasks[number].place.attempt, self.tasks[number].window.handed_out)
+                for number in self._fresh
+            }
+            self._reports.append(Report(self.report, self._fresh, marks))
+            self._fresh = {}
+
+    @property
+    def unreported(self) -> dict[int, m.Ranges]:
+        """What was handed out and is not yet acknowledged by the dispatcher."""
+        merged: dict[int, RangeSet] = {}
+        for report in self._reports:
+            for task, ranges in report.delivered.items():
+                merged.setdefault(task, RangeSet()).update(ranges)
+        return {task: ranges.ranges for task, ranges in merged.items()}
+
+    def acknowledge(self, report: int) -> None:
+        """The dispatcher has counted all reports up to this one."""
+        while self._reports and self._reports[0].number <= report:
+            for number, (attempt, count) in self._reports.popleft().marks.items():
+                task = self.tasks[number]
+                if task.place.attempt == attempt:
+                    task.window.reported = max(task.window.reported, count)
