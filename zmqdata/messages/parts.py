@@ -75,7 +75,9 @@ class TaskDefinition(Struct, frozen=True):
     """What a worker needs to host a task: its lineage.
 
     ``ledger`` holds the splits handed out so far, per source; ``skip`` the ranges of elements that consumers have
-    already, which are made again but not sent.
+    already, which are made again but not sent. What is random follows from ``seed``, or from ``iteration_seed`` where
+    all tasks of the iteration must draw the same, or from a seed in the pipeline together with ``repetition``, the
+    repetition of the job.
     """
 
     task: int
@@ -89,6 +91,8 @@ class TaskDefinition(Struct, frozen=True):
     ledger: tuple[tuple[Split, ...], ...]
     skip: Ranges
     block_elements: int | None = None
+    iteration_seed: int = 0
+    repetition: int = 0
 
 
 class TaskReport(Struct, frozen=True):
