@@ -22,6 +22,15 @@ def test_nothing_else_is_described() -> None:
     assert not {name for name in named if not hasattr(messages, name)}
 
 
+def test_what_draws_follow_from_is_described() -> None:
+    """The page names every seed that a task has, and where it is drawn anew."""
+    fields = messages.TaskDefinition.__struct_fields__
+    seeds = {field for field in fields if "seed" in field} | {"repetition"}
+    assert seeds <= set(fields)
+    clause = PAGE[PAGE.index("\n5.4. ") : PAGE.index("\n5.5. ")]
+    assert seeds <= set(re.findall(r"`(\w+)`", clause))
+
+
 def test_clauses_are_numbered_without_gaps() -> None:
     """Clauses are numbered section.1, section.2, ... in order."""
     clauses = [(int(a), int(b)) for a, b in re.findall(r"^(\d+)\.(\d+)\. ", PAGE, re.MULTILINE)]

@@ -1,10 +1,14 @@
 """What a split is and how a source describes its splits: plain data that the dispatcher can use without running code.
 
+Also how a source's description and a seed order its splits, for those who hand them out and those who read all.
+
 No logic of leasing lives here (that is ``core.splits``), and no reading of sources (that is ``iterators``).
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable
 from typing import Protocol
 
 from msgspec import Struct
@@ -36,12 +40,36 @@ class IndexSplits(Struct, frozen=True, tag="index"):
 class FileSplits(Struct, frozen=True, tag="files"):
     """A source whose splits are the files that match the patterns, listed anew for each repetition.
 
-    Order is sorted by name, then, with ``shuffle``, permuted by a generator seeded from ``seed`` and the repetition.
+    ``seed`` is the user's, or None.
     """
 
     patterns: tuple[str, ...]
     shuffle: bool
     seed: int | None
+
+    def ordered(self, names: Iterable[str], seed: int, turn: int) -> tuple[str, ...]:
+        """The order of the files that were found: by name or, with ``shuffle``, a permutation.
+
+        It follows from the user's seed, or else from ``seed``, and from the ``turn``, as in ``turn_of``. Dispatchers
+        and local iterators call this, so that both give the same order.
+
+        >>> FileSplits(("*.txt",), shuffle=False, seed=None).ordered(["b.txt", "a.txt"], seed=1, turn=0)
+        ('a.txt', 'b.txt')
+        """
+        found = sorted(names)
+        if self.shuffle:
+            base = seed if self.seed is None else self.seed
+            random.Random(base * 1_000_003 + turn).shuffle(found)
+        return tuple(found)
+
+
+def turn_of(iteration: int, repetition: int) -> int:
+    """One number for a repetition within an iteration: what is drawn anew each time mixes it into its seed.
+
+    >>> turn_of(0, 3), turn_of(1, 0) == turn_of(0, 1)
+    (3, False)
+    """
+    return repetition + (iteration << 32)
 
 
 SplitSource = IndexSplits | FileSplits

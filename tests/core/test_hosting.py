@@ -76,6 +76,27 @@ def test_each_worker_gets_a_task() -> None:
     assert len({task.seed for task in hosts.tasks}) == 2
 
 
+def test_a_task_knows_its_iteration() -> None:
+    """Every task carries the repetition and the seed of its iteration; a new host gets the seeds of the old one."""
+    hosts = Hosts("k")
+    hosts.out.commit(u.CreateIterationUpdate(2001, "job", 3, 8))
+    hosts.add("a")
+    old = hosts.messages(m.HostTask)
+    assert [(one.definition.repetition, one.definition.iteration_seed) for one in old] == [(0, 7), (3, 8)]
+    hosts.hosting.lose_worker("a")
+    hosts.holds("k")
+    hosts.add("b")
+    definitions = {one.definition.iteration: one.definition for one in hosts.messages(m.HostTask)}
+    for before in (one.definition for one in old):
+        after = definitions[before.iteration]
+        assert after.attempt > before.attempt
+        assert (after.seed, after.iteration_seed, after.repetition) == (
+            before.seed,
+            before.iteration_seed,
+            before.repetition,
+        )
+
+
 def test_a_closed_iteration_gets_no_task() -> None:
     """A worker that joins after the end has nothing to do."""
     hosts = Hosts("k")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.core.splits import SplitCursor, lease_size, listed_order
+from zmqdata.core.splits import SplitCursor, lease_size
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 FILES = FileSplits(("*.txt",), shuffle=False, seed=None)
@@ -71,15 +71,3 @@ def test_leases_shrink_towards_the_end() -> None:
     """No task gets more than half of its share of what remains, and never less than one split."""
     assert lease_size(100, 0.1, 40, 4) == 5
     assert lease_size(100, 0.1, 0, 0) == 1
-
-
-def test_the_order_of_files_depends_on_seed_and_repetition_only() -> None:
-    """Listed files come by name, or in a permutation that is the same for the same seed and repetition."""
-    names = [f"{n:02}" for n in range(20)]
-    shuffled = FileSplits(("*",), shuffle=True, seed=None)
-    assert listed_order(FILES, names[::-1], 1, 0) == tuple(names)
-    one = listed_order(shuffled, names, 1, 0)
-    assert one == listed_order(shuffled, names[::-1], 1, 0) != listed_order(shuffled, names, 1, 1)
-    assert one != listed_order(shuffled, names, 2, 0)
-    seeded = FileSplits(("*",), shuffle=True, seed=5)
-    assert listed_order(seeded, names, 1, 0) == listed_order(seeded, names, 2, 0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, namedtuple
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -87,9 +89,31 @@ def test_sequences_are_read_by_index(shuffle: bool) -> None:
 def test_a_permutation_is_split_by_places() -> None:
     """Workers that read different ranges of places read disjoint parts of one order, whatever the tasks' seeds."""
     node = nodes.FromSource(sequence=range(10), shuffle=True)
-    parts = [run(node, provided([[ranges]])()) for ranges in ((0, 4), (4, 10))]
+    parts = [run(node, task(seed, [[ranges]])()) for seed, ranges in enumerate([(0, 4), (4, 10)])]
     assert sorted(value for part in parts for _, value in part) == list(range(10))
-    check_restore(node, provided([[(0, 4), (7, 9)]]))
+    check_restore(node, task(0, [[(0, 4), (7, 9)]]))
+
+
+def task(seed: int, *ranges: Any) -> Callable[[], Context]:
+    """A context of one of several tasks."""
+    return lambda: replace(provided(*ranges)(), seed=seed, fixed_seed=seed, shared_seed=4)
+
+
+def test_a_permutation_is_that_of_the_splits_repetition() -> None:
+    """Where zip cut a pass short on one worker, parts of the same repetition are parts of one order all the same."""
+    node = nodes.FromSource(sequence=range(10), shuffle=True)
+    late, early = task(0, [[], [(0, 4)]])(), replace(task(1, [[], [(4, 10)]])(), repetition=5)
+    for context in (late, early):
+        context.provider().reset()  # type: ignore[union-attr]
+    assert sorted(values(node, late) + values(node, early)) == list(range(10))
+
+
+def test_iterations_have_orders_of_their_own() -> None:
+    """What the tasks of an iteration share differs from one iteration to the next, and is not the task's."""
+    node = nodes.FromSource(sequence=range(20), shuffle=True)
+    first = task(0, [[(0, 20)]])()
+    assert values(node, first) == values(node, task(1, [[(0, 20)]])())
+    assert values(node, replace(task(0, [[(0, 20)]])(), shared_seed=5)) != values(node, task(0, [[(0, 20)]])())
 
 
 def test_orders_change_with_the_repetition_unless_told_otherwise() -> None:

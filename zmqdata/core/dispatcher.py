@@ -19,10 +19,10 @@ from zmqdata.core.hosting import Hosting, WorkerFacts
 from zmqdata.core.jobs import Jobs
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
-from zmqdata.core.splits import lease_size, listed_order
+from zmqdata.core.splits import lease_size
 from zmqdata.core.state import DispatcherState, Iteration, Task
 from zmqdata.errors import FailedPreconditionError, NotFoundError
-from zmqdata.splits import FileSplits
+from zmqdata.splits import FileSplits, turn_of
 
 PROBE_AFTER = 0.6
 OWN_LAG = 1.0
@@ -224,7 +224,7 @@ class DispatcherCore:
         if event.error or not event.names or not isinstance(source, FileSplits):
             self._tell_no_files(iteration, event)
             return
-        names = listed_order(source, list(event.names), iteration.seed, event.repetition)
+        names = source.ordered(event.names, iteration.seed, turn_of(iteration.repetition, event.repetition))
         self.out.commit(u.ListFilesUpdate(*key, names))
         for peer, ask in waiting:
             self._request_splits(peer, ask, now)

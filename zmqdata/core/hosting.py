@@ -177,6 +177,8 @@ class Hosting:
             ledger=tuple(tuple(entries) for entries in task.ledger),
             skip=self._taken(task).ranges,
             block_elements=iteration.job.block_elements,
+            iteration_seed=iteration.seed,
+            repetition=iteration.repetition,
         )
 
     def _taken(self, task: Task) -> RangeSet:

@@ -5,7 +5,6 @@ Pure arithmetic over ``zmqdata.splits``; who asks and who answers is the dispatc
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
@@ -97,12 +96,3 @@ def lease_size(previous: int, seconds: float, remaining: int | None, tasks: int)
     if remaining is not None:
         size = min(size, -(-remaining // (2 * max(1, tasks))))
     return max(1, size)
-
-
-def listed_order(source: FileSplits, names: list[str], seed: int, repetition: int) -> tuple[str, ...]:
-    """The order in which listed files are handed out: by name, or a permutation that depends on seed and repetition."""
-    ordered = sorted(names)
-    if source.shuffle:
-        base = seed if source.seed is None else source.seed
-        random.Random(base * 1_000_003 + repetition).shuffle(ordered)
-    return tuple(ordered)

@@ -38,7 +38,7 @@ def set_random_seed(seed: int) -> None:
     >>> set_random_seed(7); first == list(Dataset.range(10).shuffle(10))
     True
 
-    As ``tf.random.set_seed``, for datasets only. In the service, the seed of a job's tasks decides instead.
+    As ``tf.random.set_seed``, for datasets only. In the service, seeds of the dispatcher decide instead.
     """
     _seeds.set(integer("seed", seed))
 

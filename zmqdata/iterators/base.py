@@ -20,7 +20,7 @@ from zmqdata.nodes import Node, Options, source_nodes
 from zmqdata.ragged import RaggedTensor
 from zmqdata.remote_errors import text_of
 from zmqdata.specs import map_structure
-from zmqdata.splits import SplitProvider
+from zmqdata.splits import SplitProvider, turn_of
 
 NO_STATE = "zmqdata: this iterator cannot say where it is"
 """In place of a state, by iterators that have none yet. Others may note it; who saves a state must refuse it."""
@@ -81,8 +81,11 @@ class Context:
         seed: of the task, or of one local iterator.
         repetition: how often the pipeline, or the part under a ``repeat``, has been through.
         providers: where the sources get their splits from, left to right; None: each source reads all of itself.
-        iteration: counts the local iterators made of one dataset, so that fixed seeds reshuffle for each of them.
+        iteration: counts the iterators made of one dataset, or the repetitions of a job, so that fixed seeds reshuffle
+            for each of them.
         fixed_seed: of what stays the same in all iterations (shuffle without reshuffle_each_iteration).
+        shared_seed: takes the place of both where all tasks of an iteration must draw the same, because they read parts
+            of one whole; None: there are no others.
         path: the place of the node in the tree.
         options: of the pipeline as a whole, see ``zmqdata.nodes.options_of``.
         quarantine: where operations note the elements that they left out; the newest 1000.
@@ -93,6 +96,7 @@ class Context:
     providers: tuple[SplitProvider, ...] | None = None
     iteration: int = 0
     fixed_seed: int = 0
+    shared_seed: int | None = None
     path: tuple[int, ...] = ()
     options: Options = field(default_factory=Options)
     quarantine: deque[Any] = field(default_factory=lambda: deque(maxlen=1000), compare=False, repr=False)
@@ -100,7 +104,7 @@ class Context:
     @property
     def turn(self) -> int:
         """The repetition over all iterations: what a reshuffling node mixes into its seed."""
-        return self.repetition + (self.iteration << 32)
+        return turn_of(self.iteration, self.repetition)
 
     def provider(self) -> SplitProvider | None:
         """The provider of a source.
@@ -130,7 +134,7 @@ class Context:
         """The context of the dataset that a function made of element ``number``: it reads all of its sources."""
         place = (*self.path, number)
         seeds = mixed_seed(self.seed, *place), mixed_seed(self.fixed_seed, *place)
-        return replace(self, seed=seeds[0], fixed_seed=seeds[1], providers=None, path=())
+        return replace(self, seed=seeds[0], fixed_seed=seeds[1], shared_seed=None, providers=None, path=())
 
     def repeated(self, repetition: int) -> Context:
         """The same, for another repetition."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import random
 import zlib
 from typing import Any, BinaryIO
 
@@ -35,11 +34,9 @@ class ListFilesIterator(IndexedIterator):
         names = nodes.matching_files(self._node.patterns)
         if not names:
             raise NotFoundError(f"{self._node.label}: no file matches any more")
-        if self._node.shuffle:
-            base = self._context.seed if self._node.seed is None else self._node.seed
-            # The dispatcher uses the same formula when it lists the files of a repetition.
-            random.Random(base * 1_000_003 + self._context.turn).shuffle(names)
-        self._names, self._stop, self._listed = tuple(names), len(names), True
+        context = self._context
+        self._names = self._node.split_source.ordered(names, context.seed, context.turn)
+        self._stop, self._listed = len(names), True
 
 
 class FilesIterator(IndexedIterator):

@@ -22,17 +22,9 @@ class RandomIterator(IndexedIterator):
 
     def __init__(self, node: nodes.Random, context: Context) -> None:
         super().__init__(context, 2**62)
-        self._seed = self._own_seed(node, context)
+        self._seed = shared_seed(node.seed, node.rerandomize_each_iteration, context)
         self._group = -1
         self._numbers: list[Any] = []
-
-    @staticmethod
-    def _own_seed(node: nodes.Random, context: Context) -> int:
-        turn = (context.turn,) if node.rerandomize_each_iteration else ()
-        if node.seed is not None:
-            return mixed_seed(node.seed, *turn)
-        fixed = context.providers is None and not node.rerandomize_each_iteration
-        return mixed_seed(context.fixed_seed if fixed else context.seed, *context.path, *turn)
 
     def __next__(self) -> np.int64:
         index = self._next
@@ -47,13 +39,19 @@ class RandomIterator(IndexedIterator):
         return self._numbers[offset]  # type: ignore[no-any-return]
 
 
-def shared_seed(node: nodes.FromSource, context: Context) -> int:
-    """A seed that all tasks of an iteration agree on: the user's, or the context's as far as they share it."""
-    turn = (context.turn,) if node.reshuffle_each_iteration else ()
-    if node.seed is not None:
-        return mixed_seed(node.seed, *turn)
-    alone = node.reshuffle_each_iteration and context.providers is None
-    return mixed_seed(context.seed if alone else context.fixed_seed, *context.path, *turn)
+def shared_seed(seed: int | None, varies: bool, context: Context) -> int:
+    """What the draws follow from of a source whose splits are places in them: all tasks of an iteration draw the same.
+
+    Args:
+        seed: the user's, which counts alone; else the context's and the node's place do.
+        varies: whether each repetition draws anew.
+        context: that of the source.
+    """
+    turn = (context.turn,) if varies else ()
+    if seed is not None:
+        return mixed_seed(seed, *turn)
+    alone = context.seed if varies else context.fixed_seed
+    return mixed_seed(alone if context.shared_seed is None else context.shared_seed, *context.path, *turn)
 
 
 @make_iterator.register(nodes.FromSource)
@@ -66,11 +64,20 @@ class SequenceIterator(IndexedIterator):
     def __init__(self, node: nodes.FromSource, context: Context) -> None:
         count = len(node.sequence)
         super().__init__(context, count)
-        self._node = node
+        self._node, self._context = node, context
         self._sequence = node.sequence
-        self._permutation: Permutation | None = None
-        if node.shuffle:
-            self._permutation = Permutation(count, shared_seed(node, context))
+        self._permutation = self._permuted(context) if node.shuffle and context.providers is None else None
+
+    def _permuted(self, context: Context) -> Permutation:
+        node = self._node
+        return Permutation(len(self._sequence), shared_seed(node.seed, node.reshuffle_each_iteration, context))
+
+    def _advance(self) -> None:
+        before = self._repetition
+        super()._advance()
+        if self._node.shuffle and (self._permutation is None or self._repetition != before):
+            # Not this context's repetition: under zip and repeat, tasks may count theirs differently.
+            self._permutation = self._permuted(self._context.repeated(self._repetition))
 
     def __next__(self) -> Any:
         index = self._next

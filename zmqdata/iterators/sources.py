@@ -26,6 +26,7 @@ class IndexedIterator(ElementIterator):
         self._next = 0
         self._stop = count if self._provider is None else 0
         self._names: tuple[str, ...] = ()
+        self._repetition = context.repetition
 
     def _advance(self) -> None:
         """Go to the next range of indices, or raise StopIteration. Only a provider has more than one."""
@@ -35,7 +36,7 @@ class IndexedIterator(ElementIterator):
         split = self._provider.next_split()
         if split is None:
             raise StopIteration
-        self._ledger, self._names = ledger, split.names
+        self._ledger, self._names, self._repetition = ledger, split.names, split.repetition
         self._first = self._next = split.start
         self._stop = split.stop
 

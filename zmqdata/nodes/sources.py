@@ -118,7 +118,7 @@ class ListFiles(Node):
         return len(matching_files(self.patterns))
 
     @property
-    def split_source(self) -> SplitSource:
+    def split_source(self) -> FileSplits:
         return FileSplits(self.patterns, self.shuffle, self.seed)
 
     def spec(self, infer: Infer) -> Any:

@@ -19,10 +19,10 @@ from zmqdata.errors import DataServiceError, FailedPreconditionError, PipelineEr
 from zmqdata.failures import encode_failure
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.messages import TaskDefinition
-from zmqdata.nodes import options_of
+from zmqdata.nodes import Options, options_of
 from zmqdata.pipelines import PackedPipeline, open_pipeline
 from zmqdata.remote_errors import text_of
-from zmqdata.splits import Split
+from zmqdata.splits import Split, SplitProvider
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +100,21 @@ class LedgerProvider:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+
+
+def _context(definition: TaskDefinition, providers: tuple[SplitProvider, ...] | None, options: Options) -> Context:
+    """What a task's pipeline runs in. It is the same for every attempt.
+
+    Nothing unseeded is the same in two iterations: ``fixed_seed`` is the task's. Copies (OFF) have nothing in common.
+    """
+    return Context(
+        seed=definition.seed,
+        fixed_seed=definition.seed,
+        shared_seed=None if providers is None else definition.iteration_seed,
+        iteration=definition.repetition,
+        providers=providers,
+        options=options,
+    )
 
 
 class TaskRunner:
@@ -213,8 +228,7 @@ class TaskRunner:
         self._pipeline = b""
         self._label = node.label
         providers = tuple(self.providers) if self.definition.processing_mode != "OFF" else None
-        context = Context(seed=self.definition.seed, repetition=0, providers=providers, options=options_of(node))
-        return make_iterator(node, context)
+        return make_iterator(node, _context(self.definition, providers, options_of(node)))
 
     def _produce(self, iterator: ElementIterator) -> None:
         while True:
