@@ -37,19 +37,24 @@ class CreateJobUpdate(Update, frozen=True):
 
 
 class CreateIterationUpdate(Update, frozen=True):
-    """A repetition of a job has begun; ``seed`` decides all of its random choices."""
+    """A repetition of a job has begun; ``seed`` decides all of its random choices.
+
+    ``num_shards``: the number of its tasks, where that is fixed from the beginning.
+    """
 
     iteration: int
     job: str
     repetition: int
     seed: int
+    num_shards: int = 0
 
 
 class OpenClientUpdate(Update, frozen=True):
-    """A client reads an iteration."""
+    """A client reads an iteration. ``local_workers``: the addresses of workers in its own process."""
 
     client: str
     iteration: int
+    local_workers: tuple[str, ...] = ()
 
 
 class CloseClientUpdate(Update, frozen=True):
@@ -59,11 +64,12 @@ class CloseClientUpdate(Update, frozen=True):
 
 
 class CreateTaskUpdate(Update, frozen=True):
-    """An iteration has one more task, without a host."""
+    """An iteration has one more task, without a host. ``shard``: its static part, or None."""
 
     task: int
     iteration: int
     seed: int
+    shard: int | None = None
 
 
 class HostTaskUpdate(Update, frozen=True):
@@ -117,6 +123,14 @@ class CloseTaskListUpdate(Update, frozen=True):
     iteration: int
 
 
+class FailIterationUpdate(Update, frozen=True):
+    """An iteration can not go on; whoever reads it, now or later, gets this error."""
+
+    iteration: int
+    error: str
+    text: str
+
+
 class RemoveJobUpdate(Update, frozen=True):
     """A job was collected with its iterations, tasks and clients; the same name may begin anew."""
 
@@ -138,5 +152,6 @@ AnyUpdate = (
     | RemoveTaskUpdate
     | DeliverUpdate
     | CloseTaskListUpdate
+    | FailIterationUpdate
     | RemoveJobUpdate
 )

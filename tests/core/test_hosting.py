@@ -7,9 +7,10 @@ from typing import Any
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.hosting import Hosting, WorkerFacts
+from zmqdata.core.hosting import Hosting
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
+from zmqdata.core.placement import WorkerFacts
 from zmqdata.core.state import Iteration, Task
 from zmqdata.splits import IndexSplits, Split
 
@@ -72,7 +73,7 @@ def test_each_worker_gets_a_task() -> None:
     hosts.hosting.staff(hosts.iteration)
     hosts.add("b")
     assert [task.worker for task in hosts.tasks] == ["a", "b"]
-    assert hosts.hosting.task_list(hosts.iteration).tasks[0].address == "tcp://a"
+    assert hosts.hosting.task_list(hosts.iteration, "k").tasks[0].address == "tcp://a"
     assert len({task.seed for task in hosts.tasks}) == 2
 
 
@@ -188,7 +189,7 @@ def test_a_task_that_nobody_owes_gets_no_host() -> None:
     hosts.hosting.lose_worker("a")
     hosts.holds("k", (0, 2))
     hosts.holds("l", (2, 4))
-    assert [place.task for place in hosts.hosting.task_list(hosts.iteration).tasks] == [hosts.tasks[1].task]
+    assert [place.task for place in hosts.hosting.task_list(hosts.iteration, "k").tasks] == [hosts.tasks[1].task]
     hosts.out.commit(u.CloseClientUpdate("l"))
     hosts.done()
     hosts.hosting.forget_client("l", hosts.iteration)
@@ -245,7 +246,7 @@ def test_a_copy_dies_with_its_worker() -> None:
     assert not hosts.iteration.closed
     hosts.hosting.lose_worker("a")
     assert hosts.iteration.closed
-    assert [place.task for place in hosts.hosting.task_list(hosts.iteration).tasks] == [hosts.tasks[1].task]
+    assert [place.task for place in hosts.hosting.task_list(hosts.iteration, "k").tasks] == [hosts.tasks[1].task]
 
 
 def test_the_list_closes_when_a_new_task_would_find_nothing() -> None:
@@ -272,7 +273,7 @@ def test_settled_tasks_are_dropped() -> None:
     assert hosts.messages(m.DropTask) == [m.DropTask(task.task, 1)]
     assert hosts.hosting.facts["b"].tasks == set()
     hosts.hosting.lose_worker("b")
-    assert hosts.hosting.fences == {}
+    assert hosts.hosting.holdings.waiting == {}
 
 
 def test_a_settled_task_in_the_hands_of_a_worker_that_dies_stays_settled() -> None:
@@ -298,4 +299,5 @@ def test_nothing_is_kept_of_a_collected_iteration() -> None:
     hosts.out.commit(u.RemoveJobUpdate("job"))
     hosts.hosting.ask_again()
     hosts.done()
-    assert (hosts.hosting.fences, hosts.hosting.held, hosts.hosting.versions) == ({}, {}, {})
+    holdings = hosts.hosting.holdings
+    assert (holdings.waiting, holdings.held, hosts.hosting.versions) == ({}, {}, {})

@@ -15,10 +15,11 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.datasets import Datasets
-from zmqdata.core.hosting import Hosting, WorkerFacts
+from zmqdata.core.hosting import Hosting
 from zmqdata.core.jobs import Jobs
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
+from zmqdata.core.placement import WorkerFacts
 from zmqdata.core.splits import lease_size
 from zmqdata.core.state import DispatcherState, Iteration, Task
 from zmqdata.errors import FailedPreconditionError, NotFoundError
@@ -127,6 +128,7 @@ class DispatcherCore:
         if now - self._asked >= self.times.repeat_questions:
             self._asked = now
             self.hosting.ask_again()
+            self.hosting.adopt(now)
 
     # --- workers
 

@@ -6,43 +6,15 @@ a host), every living client says what it has received of it, and then another w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.holdings import Holdings
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
+from zmqdata.core.placement import Placement, WorkerFacts
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.state import Iteration, Task
-
-
-@dataclass
-class Fence:
-    """A task between two hosts: which clients have still to say what they hold."""
-
-    waiting: set[str]
-
-
-@dataclass
-class WorkerFacts:
-    """What a worker said of itself, and what it was last heard to do. Not durable.
-
-    ``leases``: size and time of the last range of splits, per task it hosts and source.
-    """
-
-    address: str
-    tags: tuple[str, ...]
-    python: str
-    tasks: set[int] = field(default_factory=set)
-    reports: dict[int, m.TaskReport] = field(default_factory=dict)
-    leases: dict[int, dict[int, tuple[int, float]]] = field(default_factory=dict)
-    reported_at: float = 0.0
-    rate: float = 0.0
-
-    def drop(self, task: int) -> None:
-        """Forgets a task that is not here any more."""
-        self.tasks.discard(task)
-        self.leases.pop(task, None)
+from zmqdata.errors import UnavailableError
 
 
 class Hosting:
@@ -52,17 +24,28 @@ class Hosting:
         out: state and commands.
         workers: the living workers.
         clients: the living clients.
+        placement: which workers a task may go to; it learns of them here.
+        orphan_timeout: seconds to wait for the worker of a static part.
     """
 
-    def __init__(self, out: Outbox, workers: Roster, clients: Roster) -> None:
+    def __init__(
+        self,
+        out: Outbox,
+        workers: Roster,
+        clients: Roster,
+        placement: Placement | None = None,
+        orphan_timeout: float = 10.0,
+    ) -> None:
         self.out = out
         self.workers = workers
         self.clients = clients
-        self.facts: dict[str, WorkerFacts] = {}
-        self.fences: dict[int, Fence] = {}
-        self.held: dict[int, dict[str, RangeSet]] = {}
+        self.placement = placement or Placement()
+        self.facts = self.placement.facts
+        self.orphan_timeout = orphan_timeout
+        self.holdings = Holdings()
         self.versions: dict[int, int] = {}
         self._changed: set[int] = set()
+        self._orphaned: dict[int, float] = {}
 
     # --- workers come, report and go
 
@@ -83,14 +66,19 @@ class Hosting:
             if self._outlives_host(task):
                 self.fence(task)
             else:
-                iteration = self.out.state.iterations[task.iteration]
-                self.out.commit(u.RemoveTaskUpdate(number))
-                self.tell_clients(iteration)
-                self.close_if_ended(iteration)
+                self._give_up(task)
+
+    def _give_up(self, task: Task) -> None:
+        """Removes a copy that nobody reads any more."""
+        iteration = self.out.state.iterations[task.iteration]
+        self.out.commit(u.RemoveTaskUpdate(task.task))
+        self.tell_clients(iteration)
+        self.close_if_ended(iteration)
 
     def _outlives_host(self, task: Task) -> bool:
         """Whether a task goes on elsewhere; otherwise it is a copy, nobody's loss."""
-        return self.out.state.iterations[task.iteration].job.processing_mode != "OFF"
+        job = self.out.state.iterations[task.iteration].job
+        return job.processing_mode != "OFF" or job.num_consumers is not None
 
     def take_report(self, name: str, reports: tuple[m.TaskReport, ...], now: float) -> None:
         """Compares what a worker hosts with what it should host, and mends the difference."""
@@ -124,8 +112,7 @@ class Hosting:
 
     def settle(self, task: Task) -> None:
         """Notes that every element of a task has been delivered."""
-        self.held.pop(task.task, None)
-        self.fences.pop(task.task, None)
+        self.holdings.forget(task.task)
         self.tell_clients(self.out.state.iterations[task.iteration])
 
     def _end(self, task: Task, total: int) -> None:
@@ -138,24 +125,87 @@ class Hosting:
     # --- tasks get hosts
 
     def staff(self, iteration: Iteration) -> None:
-        """Gives every living worker its part in a new iteration."""
+        """Gives every living worker its part in an iteration that is new, or has new clients."""
+        if iteration.num_shards and not iteration.tasks:
+            for shard in range(iteration.num_shards):
+                self._create(iteration, shard)
+            self.out.commit(u.CloseTaskListUpdate(iteration.iteration))
+            self.tell_clients(iteration)
         for name in self.facts:
             self._employ(name, iteration)
 
+    def _create(self, iteration: Iteration, shard: int | None = None) -> Task:
+        number = self.out.state.next_task
+        seed = self.out.derive_seed(iteration.seed, len(iteration.tasks))
+        self.out.commit(u.CreateTaskUpdate(number, iteration.iteration, seed, shard))
+        return self.out.state.tasks[number]
+
     def _employ(self, name: str, iteration: Iteration) -> None:
-        orphans = [t for t in iteration.live_tasks if not t.worker and t.task not in self.fences and self._owed(t)]
+        if not self.placement.may_host(name, iteration):
+            return
+        orphans = [task for task in self._orphans(iteration) if self.placement.is_place_of(task, name)]
         for task in orphans:
             self._host(task, name)
-        if not orphans and not iteration.closed and self._wants_more(iteration):
-            number = self.out.state.next_task
-            seed = self.out.derive_seed(iteration.seed, len(iteration.tasks))
-            self.out.commit(u.CreateTaskUpdate(number, iteration.iteration, seed))
-            self._host(self.out.state.tasks[number], name)
+        if not orphans and not iteration.closed and self._wants_more(name, iteration):
+            self._host(self._create(iteration), name)
 
-    def _wants_more(self, iteration: Iteration) -> bool:
+    def _wants_more(self, name: str, iteration: Iteration) -> bool:
+        if any(task.worker == name for task in iteration.live_tasks):
+            return False
         if iteration.job.processing_mode == "OFF":
             return True
-        return iteration.running < len(self.facts)
+        return iteration.running < self.placement.hosts(iteration)
+
+    def _orphans(self, iteration: Iteration) -> list[Task]:
+        waiting = [task for task in iteration.live_tasks if not task.worker and not self.holdings.is_open(task)]
+        return [task for task in waiting if self.holdings.owes(task)]
+
+    def adopt(self, now: float) -> None:
+        """Finds hosts for static parts whose own worker has not come for long."""
+        orphans = [
+            task
+            for iteration in self.out.state.iterations.values()
+            if iteration.num_shards and iteration.failure is None
+            for task in self._orphans(iteration)
+        ]
+        self._orphaned = {task.task: self._orphaned.get(task.task, now) for task in orphans}
+        for task in orphans:
+            iteration = self.out.state.iterations[task.iteration]
+            if now - self._orphaned[task.task] < self.orphan_timeout or iteration.failure is not None:
+                continue
+            if self.placement.stays(task, iteration):
+                text = (
+                    f"The worker of shard {task.shard} of {iteration.num_shards} of job {iteration.job.name} has been "
+                    f"away for {self.orphan_timeout:g} s (worker_timeout_ms), and a local shard can not be read "
+                    "elsewhere. Start that worker again and iterate anew."
+                )
+                self.fail(iteration, UnavailableError, text)
+            else:
+                self._find_host(task)
+
+    def _find_host(self, task: Task) -> None:
+        name = self.placement.best(task, self.out.state.iterations[task.iteration])
+        if name is not None:
+            self._host(task, name)
+
+    def fail(self, iteration: Iteration, error: type[Exception], text: str) -> None:
+        """Ends an iteration with an error, for those who read it now and those who come."""
+        self.out.note("error", f"job {iteration.job.name}: {text}")
+        self.out.commit(u.FailIterationUpdate(iteration.iteration, error.__name__, text))
+        for task in iteration.live_tasks:
+            if task.worker in self.facts:
+                self.facts[task.worker].drop(task.task)
+                self.out.send(self.workers.peer(task.worker), m.DropTask(task.task, task.attempt))
+            self.holdings.forget(task.task)
+            self.out.commit(u.RemoveTaskUpdate(task.task))
+        for client in sorted(iteration.clients):
+            self.refuse_failed(client, iteration)
+
+    def refuse_failed(self, client: str, iteration: Iteration) -> None:
+        """Tells a client why its iteration can not go on."""
+        if iteration.failure is not None:
+            error, text = iteration.failure
+            self.out.send(self.clients.peer(client), m.RequestRefused(client, error, text))
 
     def _host(self, task: Task, name: str) -> None:
         self.out.commit(u.HostTaskUpdate(task.task, max(1, task.attempt), name))
@@ -175,21 +225,16 @@ class Hosting:
             seed=task.seed,
             compression=iteration.job.compression,
             ledger=tuple(tuple(entries) for entries in task.ledger),
-            skip=self._taken(task).ranges,
+            skip=self.holdings.taken(task).ranges,
             block_elements=iteration.job.block_elements,
+            num_shards=iteration.num_shards,
+            shard=task.shard or 0,
+            num_consumers=iteration.job.num_consumers,
+            finite=iteration.job.finite,
+            cache=iteration.job.cache,
             iteration_seed=iteration.seed,
             repetition=iteration.repetition,
         )
-
-    def _taken(self, task: Task) -> RangeSet:
-        """The elements that need not be sent again: delivered, or held by a living client."""
-        taken = task.delivered.copy()
-        for held in self.held.get(task.task, {}).values():
-            taken.update(held)
-        return taken
-
-    def _owed(self, task: Task) -> bool:
-        return task.total is None or not self._taken(task).covers(0, task.total)
 
     # --- tasks lose hosts
 
@@ -200,61 +245,61 @@ class Hosting:
             self.facts[task.worker].drop(task.task)
             self.out.send(self.workers.peer(task.worker), m.DropTask(task.task, task.attempt))
         self.out.commit(u.HostTaskUpdate(task.task, task.attempt + 1, ""))
-        self.held[task.task] = {}
-        self.fences[task.task] = Fence(set(iteration.clients))
+        self.holdings.ask(task, iteration.clients)
         self.tell_clients(iteration)
         self._ask_holdings(task)
         self._lift(task)
 
     def _ask_holdings(self, task: Task) -> None:
-        for client in sorted(self.fences[task.task].waiting):
+        for client in sorted(self.holdings.waiting[task.task]):
             self.out.send(self.clients.peer(client), m.RequestHoldings(client, task.task, task.attempt))
 
     def take_holdings(self, report: m.HoldingsReported) -> None:
         """Counts what a client has of a fenced task; with the last of them the task gets a host."""
         task = self.out.state.tasks.get(report.task)
-        fence = self.fences.get(report.task)
-        if task is None or fence is None or task.attempt != report.attempt or report.client not in fence.waiting:
+        if task is None or task.attempt != report.attempt:
             return
-        fence.waiting.discard(report.client)
-        self.held[task.task][report.client] = RangeSet(report.ranges)
-        self._lift(task)
+        if self.holdings.answer(task, report.client, RangeSet(report.ranges)):
+            self._lift(task)
 
     def _lift(self, task: Task) -> None:
-        if self.fences[task.task].waiting:
-            return
-        del self.fences[task.task]
-        if self._owed(task) and self.facts:
-            self._host(task, min(self.facts, key=lambda name: (len(self.facts[name].tasks), name)))
+        if self.holdings.close(task) and self.holdings.owes(task):
+            self._find_host(task)
 
     def ask_again(self) -> None:
         """Repeats the questions that have no answer yet."""
-        for number in self.fences:
+        for number in self.holdings.waiting:
             self._ask_holdings(self.out.state.tasks[number])
 
     # --- clients
 
     def forget_client(self, name: str, iteration: Iteration) -> None:
         """Passes on what a client that is gone had received and not reported."""
-        for number in [number for number in self.fences if number in iteration.tasks]:
-            self.fences[number].waiting.discard(name)
-            self.held[number].pop(name, None)
-            self._lift(iteration.tasks[number])
         for task in iteration.live_tasks:
-            held = self.held.get(task.task, {}).pop(name, None)
-            if held is None or task.task in self.fences:
-                continue
-            if any(not task.delivered.covers(first, stop) for first, stop in held):
+            held = self.holdings.drop(task, name)
+            if self.holdings.is_open(task):
+                self._lift(task)
+            elif held is not None and any(not task.delivered.covers(first, stop) for first, stop in held):
                 self.fence(task)
         for worker in sorted({task.worker for task in iteration.live_tasks} & self.facts.keys()):
             self.release(worker, name)
+        self._retreat(iteration)
+
+    def _retreat(self, iteration: Iteration) -> None:
+        """Takes tasks away from workers that nobody is left to read from."""
+        for task in iteration.live_tasks if iteration.clients else ():
+            if task.worker not in self.facts or task.settled or self.placement.may_host(task.worker, iteration):
+                continue
+            if self._outlives_host(task):
+                self.fence(task)
+            else:
+                self._give_up(task)
 
     def forget_iteration(self, iteration: Iteration) -> None:
         """Drops what is remembered of an iteration that is collected. Its hosts learn of it by their heartbeats."""
         self.versions.pop(iteration.iteration, None)
         for number in iteration.tasks:
-            self.held.pop(number, None)
-            self.fences.pop(number, None)
+            self.holdings.forget(number)
 
     def release(self, worker: str, client: str) -> None:
         """Tells a worker that a client reads no more, and what of its tasks has been delivered to anybody."""
@@ -264,14 +309,18 @@ class Hosting:
 
     # --- task lists
 
-    def task_list(self, iteration: Iteration) -> m.TaskList:
-        """Where the tasks are that still owe elements to somebody."""
+    def task_list(self, iteration: Iteration, client: str) -> m.TaskList:
+        """Where the tasks are that still owe elements to somebody, as far as a client may read them."""
+        reads = self.placement.may_read
         places = tuple(
             m.TaskPlace(task.task, task.attempt, task.worker, self._address(task))
             for task in iteration.live_tasks
-            if not task.settled and (task.worker or task.task in self.fences or self._owed(task))
+            if not task.settled and (reads(client, task.worker, iteration) if task.worker else self._waits(task))
         )
         return m.TaskList(self.versions.get(iteration.iteration, 0), places, iteration.closed)
+
+    def _waits(self, task: Task) -> bool:
+        return self.holdings.is_open(task) or self.holdings.owes(task)
 
     def _address(self, task: Task) -> str:
         return self.facts[task.worker].address if task.worker in self.facts else ""
@@ -285,14 +334,14 @@ class Hosting:
         for number in sorted(self._changed & self.out.state.iterations.keys()):
             self.versions[number] = self.versions.get(number, 0) + 1
             iteration = self.out.state.iterations[number]
-            task_list = self.task_list(iteration)
             for client in sorted(iteration.clients):
+                task_list = self.task_list(iteration, client)
                 self.out.send(self.clients.peer(client), m.TasksChanged(client, task_list))
         self._changed.clear()
 
     def close_if_ended(self, iteration: Iteration) -> None:
         """Closes the task list once a new task could find nothing to do."""
-        dynamic = iteration.job.processing_mode != "OFF"
+        dynamic = iteration.job.processing_mode == "DYNAMIC"
         over = not iteration.running or (dynamic and iteration.splits_exhausted)
         if not iteration.closed and iteration.ended and over:
             self.out.commit(u.CloseTaskListUpdate(iteration.iteration))

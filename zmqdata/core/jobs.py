@@ -5,12 +5,14 @@ from __future__ import annotations
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import Peer
+from zmqdata.core.admission import Admission
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.liveness import Member, Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.state import Iteration
-from zmqdata.errors import InvalidArgumentError, NotFoundError, UnavailableError, UnimplementedError
+from zmqdata.core.targets import is_static
+from zmqdata.errors import NotFoundError, UnavailableError
 
 DEPARTED_KEPT = 10_000
 
@@ -32,6 +34,7 @@ class Jobs:
         self.out = out
         self.hosting = hosting
         self.clients = clients
+        self.admission = Admission(out.state, hosting.placement)
         self.gc_timeout = gc_timeout
         self.gone_timeout = gone_timeout
         self.absent: set[str] = set()
@@ -45,53 +48,27 @@ class Jobs:
         if ask.client in self.departed:
             self._refuse_unknown(peer, ask.client)
             return
-        error, text = self._objection(ask.job)
-        if error is not None:
-            self.out.refuse(peer, ask.client, error, text)
+        objection = self.admission.objection(ask)
+        if objection is not None and ask.client not in self.out.state.client_iteration:
+            self.out.refuse(peer, ask.client, *objection)
             return
         self.clients.heard(ask.client, peer, now)
         if ask.client not in self.out.state.client_iteration:
             self._join(ask, now)
         iteration = self.out.state.iterations[self.out.state.client_iteration[ask.client]]
         self.unused_since.pop(iteration.job.name, None)
+        if iteration.failure is not None:
+            self.hosting.refuse_failed(ask.client, iteration)
+            return
         answer = m.IterationOpened(
             client=ask.client,
             iteration=iteration.iteration,
-            task_list=self.hosting.task_list(iteration),
+            task_list=self.hosting.task_list(iteration, ask.client),
             delivered=iteration.delivered,
             finished=iteration.finished,
             shared=len(iteration.clients) > 1,
         )
         self.out.send(peer, answer)
-
-    def _objection(self, job: m.JobParameters) -> tuple[type[Exception] | None, str]:
-        dataset = self.out.state.datasets.get(job.dataset_id)
-        if dataset is None:
-            return NotFoundError, f"Dataset id {job.dataset_id} not found."
-        if job.processing_mode != "OFF" and dataset.sources is None:
-            return UnimplementedError, dataset.unsplittable
-        existing = self.out.state.jobs.get(job.name)
-        difference = "" if existing is None else self._job_difference(existing, job)
-        if difference:
-            return InvalidArgumentError, (
-                f"Tried to create job with name {job.name}, but found an existing job with different parameters: "
-                f"{difference} Use another job_name, or the same parameters in every client."
-            )
-        return None, ""
-
-    def _job_difference(self, existing: m.JobParameters, asked: m.JobParameters) -> str:
-        pairs = [
-            ("processing mode", existing.processing_mode, asked.processing_mode),
-            ("number of consumers", existing.num_consumers, asked.num_consumers),
-            ("target workers", existing.target_workers, asked.target_workers),
-            ("compression", existing.compression, asked.compression),
-            ("dataset", *(self._dataset_label(one.dataset_id) for one in (existing, asked))),
-        ]
-        return " ".join(f"Existing {name}: <{one}>; got <{other}>." for name, one, other in pairs if one != other)
-
-    def _dataset_label(self, dataset_id: str) -> str:
-        # Two clients that run the same script register the same pipeline as different bytes: the fingerprint decides.
-        return self.out.state.datasets[dataset_id].fingerprint[:24]
 
     def _join(self, ask: m.OpenIteration, now: float) -> None:
         if ask.job.name not in self.out.state.jobs:
@@ -100,10 +77,11 @@ class Jobs:
         if iteration is None:
             number = self.out.state.next_iteration
             seed = self.out.derive_seed(number)
-            self.out.commit(u.CreateIterationUpdate(number, ask.job.name, ask.repetition, seed))
+            num_shards = self.hosting.placement.num_shards if is_static(ask.job) else 0
+            self.out.commit(u.CreateIterationUpdate(number, ask.job.name, ask.repetition, seed, num_shards))
             iteration = self.out.state.iterations[number]
-            self.hosting.staff(iteration)
-        self.out.commit(u.OpenClientUpdate(ask.client, iteration.iteration))
+        self.out.commit(u.OpenClientUpdate(ask.client, iteration.iteration, ask.local_workers))
+        self.hosting.staff(iteration)
         # From now on there is somebody for whom the elements of a silent client are wanted.
         for client in sorted(self.absent & iteration.clients):
             self._forget(client, iteration, now)
@@ -119,9 +97,12 @@ class Jobs:
         self.clients.heard(beat.client, peer, now)
         self.absent.discard(beat.client)
         self.count(iteration, beat.delivered)
+        if iteration.failure is not None:
+            self.hosting.refuse_failed(beat.client, iteration)
+            return
         self.hosting.push_changes()
         stale = beat.task_version != self.hosting.versions.get(iteration.iteration, 0)
-        task_list = self.hosting.task_list(iteration) if stale else None
+        task_list = self.hosting.task_list(iteration, beat.client) if stale else None
         self.out.send(peer, m.ClientHeartbeatAnswered(beat.client, beat.report, task_list))
 
     def _refuse_unknown(self, peer: Peer, client: str) -> None:

@@ -33,6 +33,7 @@ class Task:
     total: int | None = None
     removed: bool = False
     delivered: RangeSet = field(default_factory=RangeSet)
+    shard: int | None = None
 
     @property
     def settled(self) -> bool:
@@ -44,7 +45,8 @@ class Task:
 class Iteration:
     """One pass of a job. ``clients`` are those that read it now; ``closed``: it gets no further task.
 
-    ``running`` and ``ended`` count the live tasks whose total is not, and is, known.
+    ``local_workers`` are, per client, the addresses of workers in its process. ``failure``: the error, and its text,
+    that keeps it from going on. ``running`` and ``ended`` count the live tasks whose total is not, and is, known.
     """
 
     iteration: int
@@ -54,7 +56,10 @@ class Iteration:
     cursors: list[SplitCursor]
     tasks: dict[int, Task] = field(default_factory=dict)
     clients: set[str] = field(default_factory=set)
+    local_workers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    num_shards: int = 0
     closed: bool = False
+    failure: tuple[str, str] | None = None
     running: int = 0
     ended: int = 0
 
@@ -71,7 +76,7 @@ class Iteration:
     @property
     def finished(self) -> bool:
         """Whether no element is owed to anybody, now or later."""
-        return self.closed and all(task.settled for task in self.tasks.values())
+        return self.failure is None and self.closed and all(task.settled for task in self.tasks.values())
 
     @property
     def splits_exhausted(self) -> bool:
@@ -120,8 +125,9 @@ class DispatcherState:
     def _create_iteration(self, update: u.CreateIterationUpdate) -> None:
         job = self.jobs[update.job]
         sources = self.datasets[job.dataset_id].sources or ()
-        cursors = [SplitCursor(source) for source in sources] if job.processing_mode != "OFF" else []
+        cursors = [SplitCursor(source) for source in sources] if job.processing_mode == "DYNAMIC" else []
         iteration = Iteration(update.iteration, job, update.repetition, update.seed, cursors)
+        iteration.num_shards = update.num_shards
         self.iterations[update.iteration] = iteration
         self.passes[update.job][update.repetition] = iteration
         self.next_iteration = update.iteration + 1
@@ -129,16 +135,18 @@ class DispatcherState:
     def _open_client(self, update: u.OpenClientUpdate) -> None:
         iteration = self.iterations[update.iteration]
         iteration.clients.add(update.client)
+        iteration.local_workers[update.client] = update.local_workers
         self.client_iteration[update.client] = update.iteration
 
     def _close_client(self, update: u.CloseClientUpdate) -> None:
         iteration = self.client_iteration.pop(update.client, None)
         if iteration in self.iterations:
             self.iterations[iteration].clients.discard(update.client)
+            self.iterations[iteration].local_workers.pop(update.client, None)
 
     def _create_task(self, update: u.CreateTaskUpdate) -> None:
         iteration = self.iterations[update.iteration]
-        task = Task(update.task, update.iteration, update.seed, [[] for _ in iteration.cursors])
+        task = Task(update.task, update.iteration, update.seed, [[] for _ in iteration.cursors], shard=update.shard)
         iteration.tasks[task.task] = task
         iteration.running += 1
         self.tasks[task.task] = task
@@ -180,6 +188,9 @@ class DispatcherState:
     def _close_task_list(self, update: u.CloseTaskListUpdate) -> None:
         self.iterations[update.iteration].closed = True
 
+    def _fail_iteration(self, update: u.FailIterationUpdate) -> None:
+        self.iterations[update.iteration].failure = (update.error, update.text)
+
     def _remove_job(self, update: u.RemoveJobUpdate) -> None:
         del self.jobs[update.job]
         for iteration in self.passes.pop(update.job).values():
@@ -205,5 +216,6 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.RemoveTaskUpdate: DispatcherState._remove_task,
     u.DeliverUpdate: DispatcherState._deliver,
     u.CloseTaskListUpdate: DispatcherState._close_task_list,
+    u.FailIterationUpdate: DispatcherState._fail_iteration,
     u.RemoveJobUpdate: DispatcherState._remove_job,
 }

@@ -29,12 +29,16 @@ class DescribeDataset(Message, frozen=True):
 
 
 class OpenIteration(Message, frozen=True):
-    """From a client that starts to read a repetition of a job, repeated until ``IterationOpened`` or refused."""
+    """From a client that starts to read a repetition of a job, repeated until ``IterationOpened`` or refused.
+
+    ``local_workers``: the addresses of workers in its own process.
+    """
 
     client: str
     job: JobParameters
     repetition: int
     reader: Reader = Reader()
+    local_workers: tuple[str, ...] = ()
 
 
 class ClientHeartbeat(Message, frozen=True):

@@ -89,9 +89,9 @@ class TaskDefinition(Struct, frozen=True):
 
     ``ledger`` holds the splits handed out so far, per source; ``skip`` the ranges of elements that consumers have
     already, which are made again but not sent. ``shard`` of ``num_shards`` is the task's static part, where there are
-    any. ``num_consumers``, ``finite`` and ``cache`` are the job's. What is random follows from ``seed``, or from ``iteration_seed`` where
-    all tasks of the iteration must draw the same, or from a seed in the pipeline together with ``repetition``, the
-    repetition of the job.
+    any. ``num_consumers``, ``finite`` and ``cache`` are the job's. What is random follows from ``seed``, or from
+    ``iteration_seed`` where all tasks of the iteration must draw the same, or from a seed in the pipeline together with
+    ``repetition``, the repetition of the job.
     """
 
     task: int

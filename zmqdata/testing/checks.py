@@ -273,8 +273,8 @@ class Laws:
         left: dict[str, Any] = {
             "tasks": dispatcher.state.tasks,
             "iterations": dispatcher.state.iterations,
-            "fences": hosting.fences,
-            "held": hosting.held,
+            "fences": hosting.holdings.waiting,
+            "held": hosting.holdings.held,
             "versions": hosting.versions,
             "clients": dispatcher.clients.members,
             "unused jobs": dispatcher.jobs.unused_since,

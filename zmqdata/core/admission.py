@@ -1,0 +1,91 @@
+"""Whether a client may read what it asks for: every reason to refuse an iteration, with its text."""
+
+from __future__ import annotations
+
+from zmqdata import messages as m
+from zmqdata.core.placement import Placement
+from zmqdata.core.state import DispatcherState
+from zmqdata.core.targets import effective_target, is_static
+from zmqdata.errors import InvalidArgumentError, NotFoundError, UnimplementedError
+
+Objection = tuple[type[Exception], str]
+
+
+class Admission:
+    """Looks at asks to open an iteration.
+
+    Args:
+        state: what exists.
+        placement: the workers that there are.
+    """
+
+    def __init__(self, state: DispatcherState, placement: Placement) -> None:
+        self.state = state
+        self.placement = placement
+
+    def objection(self, ask: m.OpenIteration) -> Objection | None:
+        """The error to refuse an ask with; None when it may be granted."""
+        job = ask.job
+        dataset = self.state.datasets.get(job.dataset_id)
+        if dataset is None:
+            return NotFoundError, f"Dataset id {job.dataset_id} not found."
+        return self._of_name(job) or self._of_dataset(job, dataset) or self._of_workers(ask)
+
+    def _of_name(self, job: m.JobParameters) -> Objection | None:
+        existing = self.state.jobs.get(job.name)
+        difference = "" if existing is None else self._difference(existing, job)
+        if not difference:
+            return None
+        return InvalidArgumentError, (
+            f"Tried to create job with name {job.name}, but found an existing job with different parameters: "
+            f"{difference} Use another job_name, or the same parameters in every client."
+        )
+
+    def _difference(self, existing: m.JobParameters, asked: m.JobParameters) -> str:
+        pairs = [
+            ("processing mode", existing.processing_mode, asked.processing_mode),
+            ("number of consumers", existing.num_consumers, asked.num_consumers),
+            ("rule for finite input", existing.finite, asked.finite),
+            ("cross-trainer cache", _on_or_off(existing.cache), _on_or_off(asked.cache)),
+            ("target workers", existing.target_workers, asked.target_workers),
+            ("compression", existing.compression, asked.compression),
+            ("dataset", *(self._dataset_label(one.dataset_id) for one in (existing, asked))),
+        ]
+        return " ".join(f"Existing {name}: <{one}>; got <{other}>." for name, one, other in pairs if one != other)
+
+    def _dataset_label(self, dataset_id: str) -> str:
+        # Two clients that run the same script register the same pipeline as different bytes: the fingerprint decides.
+        return self.state.datasets[dataset_id].fingerprint[:24]
+
+    def _of_dataset(self, job: m.JobParameters, dataset: m.DatasetDescription) -> Objection | None:
+        if job.processing_mode == "DYNAMIC" and dataset.sources is None:
+            return UnimplementedError, dataset.unsplittable
+        return None
+
+    def _of_workers(self, ask: m.OpenIteration) -> Objection | None:
+        job, placement = ask.job, self.placement
+        if is_static(job) and not placement.num_shards:
+            workers = ", ".join(sorted(facts.address for facts in placement.facts.values())) or "that may come"
+            return NotFoundError, (
+                f"Worker {workers} is not in the workers list. Sharding policy {job.processing_mode} gives each worker "
+                "a fixed part by its place in that list: start the dispatcher with one --worker-address (in Python: "
+                "an entry of worker_addresses) for each worker, or use ShardingPolicy.DYNAMIC."
+            )
+        target = effective_target(job, placement.colocated)
+        known = {facts.address for facts in placement.facts.values()}
+        if target == "LOCAL" and not known.intersection(ask.local_workers):
+            return InvalidArgumentError, self._no_local_worker(job)
+        return None
+
+    def _no_local_worker(self, job: m.JobParameters) -> str:
+        remedy = "Start a zmqdata.WorkerServer in the process that reads, or set target_workers='ANY'."
+        if job.target_workers == "LOCAL":
+            return f"Local reads require local tf.data workers, but no local worker is found. {remedy}"
+        return (
+            f"Static sharding policy <{job.processing_mode}> requires local tf.data workers when the deployment mode "
+            f"is COLOCATED, but no local worker is found. {remedy}"
+        )
+
+
+def _on_or_off(cache: bool) -> str:
+    return "enabled" if cache else "disabled"

@@ -1,0 +1,105 @@
+"""Where a task may be hosted and who may read it there: facts of workers, their configured order, target workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from zmqdata import messages as m
+from zmqdata.core.state import Iteration, Task
+from zmqdata.core.targets import effective_target, may_read
+
+
+@dataclass
+class WorkerFacts:
+    """What a worker said of itself, and what it was last heard to do. Not durable.
+
+    ``leases``: size and time of the last range of splits, per task it hosts and source.
+    """
+
+    address: str
+    tags: tuple[str, ...]
+    python: str
+    tasks: set[int] = field(default_factory=set)
+    reports: dict[int, m.TaskReport] = field(default_factory=dict)
+    leases: dict[int, dict[int, tuple[int, float]]] = field(default_factory=dict)
+    reported_at: float = 0.0
+    rate: float = 0.0
+
+    def drop(self, task: int) -> None:
+        """Forgets a task that is not here any more."""
+        self.tasks.discard(task)
+        self.leases.pop(task, None)
+
+
+class Places(Protocol):
+    """The configured workers in their order."""
+
+    def __len__(self) -> int: ...
+
+    def index(self, address: str) -> int | None:
+        """The place of the worker at an address; None when it has none."""
+
+
+class NoPlaces:
+    """Nothing is configured: any worker may come, and none has a place."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def index(self, address: str) -> int | None:
+        return None
+
+
+class Placement:
+    """The living workers, and which of them a task may go to.
+
+    Args:
+        places: the configured workers, whose order decides who reads which static part.
+        colocated: whether clients and workers are deployed in pairs.
+    """
+
+    def __init__(self, places: Places | None = None, colocated: bool = False) -> None:
+        self.facts: dict[str, WorkerFacts] = {}
+        self.places = places or NoPlaces()
+        self.colocated = colocated
+
+    @property
+    def num_shards(self) -> int:
+        """The number of static parts of an iteration that begins now."""
+        return len(self.places)
+
+    def target(self, iteration: Iteration) -> str:
+        """The target workers of an iteration."""
+        return effective_target(iteration.job, self.colocated)
+
+    def may_host(self, worker: str, iteration: Iteration) -> bool:
+        """Whether there is, or may come, a client that reads from a worker."""
+        facts = self.facts[worker]
+        local = set().union(*iteration.local_workers.values())
+        return may_read(self.target(iteration), facts.address, facts.tags, local)
+
+    def hosts(self, iteration: Iteration) -> int:
+        """How many workers may host tasks of an iteration."""
+        return sum(self.may_host(worker, iteration) for worker in self.facts)
+
+    def may_read(self, client: str, worker: str, iteration: Iteration) -> bool:
+        """Whether a client reads from a worker."""
+        facts = self.facts.get(worker)
+        local = iteration.local_workers.get(client, ())
+        return facts is None or may_read(self.target(iteration), facts.address, facts.tags, local)
+
+    def is_place_of(self, task: Task, worker: str) -> bool:
+        """Whether a worker is the one for a task, or as good as any."""
+        return task.shard is None or self.places.index(self.facts[worker].address) == task.shard
+
+    def stays(self, task: Task, iteration: Iteration) -> bool:
+        """Whether a task must wait for its own worker: the part of the input beside one client is for that client."""
+        return task.shard is not None and self.target(iteration) == "LOCAL"
+
+    def best(self, task: Task, iteration: Iteration) -> str | None:
+        """The worker with the fewest tasks among those that may host this one; None when there is none."""
+        able = [worker for worker in self.facts if self.may_host(worker, iteration)]
+        if self.stays(task, iteration):
+            able = [worker for worker in able if self.is_place_of(task, worker)]
+        return min(able, key=lambda worker: (len(self.facts[worker].tasks), worker), default=None)
