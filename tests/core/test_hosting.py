@@ -4,31 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.core.test_placement import Listed
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
-from zmqdata.core.placement import WorkerFacts
+from zmqdata.core.placement import Placement, WorkerFacts
 from zmqdata.core.state import Iteration, Task
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.splits import IndexSplits, Split
 
 
 class Hosts:
     """An iteration with its clients, and what was decided about it since last asked."""
 
-    def __init__(self, *clients: str, mode: str = "DYNAMIC") -> None:
+    def __init__(
+        self, *clients: str, mode: str = "DYNAMIC", shards: tuple[str, ...] = (), target: str = "AUTO", **local: str
+    ) -> None:
         self.out = Outbox(1)
         self.workers, self.clients = Roster(), Roster()
-        self.hosting = Hosting(self.out, self.workers, self.clients)
+        placement = Placement(Listed(*[f"tcp://{name}" for name in shards]))
+        self.hosting = Hosting(self.out, self.workers, self.clients, placement)
         description = m.DatasetDescription("digest", "print", (IndexSplits(10),), "", None, -2, None, "3.11", "0")
         self.out.commit(u.RegisterDatasetUpdate("dataset", description))
-        self.out.commit(u.CreateJobUpdate(m.JobParameters("job", "dataset", mode)))
-        self.out.commit(u.CreateIterationUpdate(2000, "job", 0, 7))
-        for client in clients:
+        self.out.commit(u.CreateJobUpdate(m.JobParameters("job", "dataset", mode, target_workers=target)))
+        self.out.commit(u.CreateIterationUpdate(2000, "job", 0, 7, len(shards)))
+        for client in (*clients, *local):
             self.clients.heard(client, client, 0.0)
-            self.out.commit(u.OpenClientUpdate(client, 2000))
+            beside = (f"tcp://{local[client]}",) if client in local else ()
+            self.out.commit(u.OpenClientUpdate(client, 2000, beside))
         self.done()
 
     @property
@@ -301,3 +307,96 @@ def test_nothing_is_kept_of_a_collected_iteration() -> None:
     hosts.done()
     holdings = hosts.hosting.holdings
     assert (holdings.waiting, holdings.held, hosts.hosting.versions) == ({}, {}, {})
+
+
+# --- static parts and target workers
+
+
+def placed_at(hosts: Hosts) -> list[tuple[int | None, str]]:
+    return [(task.shard, task.worker) for task in hosts.tasks]
+
+
+def test_all_static_parts_exist_from_the_beginning() -> None:
+    """An iteration has one task for each configured worker, goes to those that are there, and gets no more."""
+    hosts = Hosts("k", mode="DATA", shards=("a", "b"))
+    hosts.add("b", "other")
+    hosts.hosting.staff(hosts.iteration)
+    assert placed_at(hosts) == [(0, ""), (1, "b")]
+    assert hosts.iteration.closed
+    assert [place.worker for place in hosts.hosting.task_list(hosts.iteration, "k").tasks] == ["", "b"]
+    hosts.add("a")
+    assert placed_at(hosts) == [(0, "a"), (1, "b")]
+    (definition,) = [one.definition for one in hosts.messages(m.HostTask) if one.definition.shard == 1]
+    assert (definition.num_shards, definition.ledger) == (2, ())
+
+
+def test_a_part_whose_worker_does_not_come_goes_elsewhere() -> None:
+    """After the time to wait for a configured worker, another one makes its part."""
+    hosts = Hosts("k", mode="DATA", shards=("a", "b"))
+    hosts.add("b")
+    hosts.hosting.staff(hosts.iteration)
+    hosts.hosting.adopt(1.0)
+    hosts.hosting.adopt(10.9)
+    assert placed_at(hosts) == [(0, ""), (1, "b")]
+    hosts.hosting.adopt(11.0)
+    assert placed_at(hosts) == [(0, "b"), (1, "b")]
+
+
+def test_a_lost_part_is_continued_elsewhere() -> None:
+    """A static part outlives its worker as a dynamic task does."""
+    hosts = Hosts("k", mode="DATA", shards=("a", "b"))
+    hosts.add("a", "b")
+    hosts.hosting.staff(hosts.iteration)
+    hosts.hosting.lose_worker("a")
+    hosts.holds("k", (0, 3))
+    assert placed_at(hosts) == [(0, "b"), (1, "b")]
+
+
+def test_a_local_part_fails_without_its_worker() -> None:
+    """A part that may only be read beside its client ends the iteration when its worker stays away."""
+    hosts = Hosts(mode="DATA", shards=("a", "b"), target="LOCAL", k="a")
+    hosts.add("a", "b")
+    hosts.hosting.staff(hosts.iteration)
+    assert placed_at(hosts) == [(0, "a"), (1, "")]
+    hosts.hosting.adopt(0.0)
+    hosts.hosting.adopt(10.0)
+    assert hosts.iteration.failure is not None
+    refused = hosts.messages(m.RequestRefused)
+    assert [(one.request, one.error) for one in refused] == [("k", "UnavailableError")]
+    assert "The worker of shard 1 of 2 of job job has been away for 10 s" in refused[0].text
+    hosts.hosting.adopt(20.0)
+    assert hosts.done() == []
+
+
+def test_a_failed_iteration_leaves_no_task_behind() -> None:
+    """Every host is told to drop its task, and the error stays for those who ask again."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    hosts.done()
+    hosts.hosting.fail(hosts.iteration, InvalidArgumentError, "it can not be")
+    assert [one.task for one in hosts.messages(m.DropTask)] == [hosts.tasks[0].task]
+    assert hosts.iteration.live_tasks == []
+    hosts.hosting.refuse_failed("k", hosts.iteration)
+    assert hosts.messages(m.RequestRefused) == [m.RequestRefused("k", "InvalidArgumentError", "it can not be")]
+
+
+def test_local_jobs_have_tasks_beside_their_clients() -> None:
+    """Workers that nobody may read from get no task; each client is told of its own."""
+    hosts = Hosts(mode="OFF", target="LOCAL", k="a", l="b")
+    hosts.add("a", "b", "c")
+    assert [task.worker for task in hosts.tasks] == ["a", "b"]
+    assert [place.worker for place in hosts.hosting.task_list(hosts.iteration, "k").tasks] == ["a"]
+    hosts.hosting.staff(hosts.iteration)
+    assert len(hosts.tasks) == 2
+
+
+def test_a_worker_that_nobody_reads_from_loses_its_task() -> None:
+    """With its client goes a local copy, and a local dynamic task moves to who is left."""
+    for mode, left in (("OFF", ["b"]), ("DYNAMIC", ["b", "b"])):
+        hosts = Hosts(mode=mode, target="LOCAL", k="a", l="b")
+        hosts.add("a", "b")
+        hosts.out.commit(u.CloseClientUpdate("k"))
+        hosts.hosting.forget_client("k", hosts.iteration)
+        if mode == "DYNAMIC":
+            hosts.holds("l")
+        assert [task.worker for task in hosts.iteration.live_tasks] == left

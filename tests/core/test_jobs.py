@@ -347,3 +347,15 @@ def test_a_client_of_a_collected_job_is_forgotten() -> None:
     desk.out.commit(u.RemoveJobUpdate("job"))
     desk.jobs.expire(TIMEOUT, TIMEOUT)
     assert len(desk.clients) == 0
+
+
+def test_a_failed_iteration_is_refused_to_all() -> None:
+    """Who reads a failed iteration hears of it again with each heartbeat, and who joins it at once."""
+    desk = Desk()
+    desk.open("k")
+    desk.jobs.hosting.fail(desk.out.state.iterations[2000], ValueError, "broken")
+    assert desk.only(m.RequestRefused) == m.RequestRefused("k", "ValueError", "broken")
+    desk.beat("k")
+    assert desk.only(m.RequestRefused).request == "k"
+    desk.open("l")
+    assert desk.only(m.RequestRefused) == m.RequestRefused("l", "ValueError", "broken")

@@ -150,7 +150,7 @@ class Hosting:
             self._host(self._create(iteration), name)
 
     def _wants_more(self, name: str, iteration: Iteration) -> bool:
-        if any(task.worker == name for task in iteration.live_tasks):
+        if iteration.num_shards or any(task.worker == name for task in iteration.live_tasks):
             return False
         if iteration.job.processing_mode == "OFF":
             return True

@@ -79,12 +79,12 @@ class SimulatedRunner:
         self._repetition = 0
         self._names = self._make()
         self._block: list[Name] = []
-        self._next = self._first = 0
+        self._next = self._first = self._position = 0
         self._allowed = self._used = 0
         self._flush = self._planned = self._asking = False
 
     def _everything(self) -> list[Split]:
-        """The splits of a task that has the whole input to itself (OFF)."""
+        """The splits of a task that reads the whole input by itself."""
         count, entries = self.pipeline.splits, []
         for repetition in range(self.pipeline.repetitions):
             entries += [Split(repetition, 0, count), Split(repetition, count, count)]
@@ -132,7 +132,14 @@ class SimulatedRunner:
                 self._repetition += 1
             for index in range(split.start, split.stop):
                 for number in range(self.pipeline.yields(index)):
-                    yield (split.repetition, index, number)
+                    if self._is_mine():
+                        yield (split.repetition, index, number)
+
+    def _is_mine(self) -> bool:
+        """Whether the next element of the whole input belongs to the static part of this task."""
+        position, self._position = self._position, self._position + 1
+        definition = self.definition
+        return not definition.num_shards or position % definition.num_shards == definition.shard
 
     def _plan(self) -> None:
         if not self._planned and not self.stopped:

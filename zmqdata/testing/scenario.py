@@ -34,9 +34,10 @@ class Scenario:
             unit=draw.choice([1, 1000, 60_000]),
             fails=draw.choice([0, 0, 9]),
         )
-        mode = draw.choice(["DYNAMIC", "DYNAMIC", "DYNAMIC", "OFF"])
+        mode = draw.choice(["DYNAMIC", "DYNAMIC", "DYNAMIC", "OFF", "DATA"])
         times = DispatcherTimes(gc_timeout=NEVER)
-        self.world = World(seed, mode, pipeline, self._faults(), times)
+        shards = draw.randint(1, 4) if mode == "DATA" else 0
+        self.world = World(seed, mode, pipeline, self._faults(), times, shards=shards)
         self.last = 0.0
         for _ in range(draw.randint(1, 4)):
             self._at(draw.choice([0.0, 0.0, 0.0, draw.uniform(0, 5)]), self.add_worker)

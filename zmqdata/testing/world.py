@@ -255,14 +255,32 @@ class SimulatedClient(Node):
         self.outcome = self.outcome or "killed"
 
 
+class FirstAddresses:
+    """Configured places that the first workers take in the order of their coming, whatever their address."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._taken: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def index(self, address: str) -> int | None:
+        """The place of the worker at an address; None when all were taken."""
+        if address not in self._taken and len(self._taken) < self._count:
+            self._taken[address] = len(self._taken)
+        return self._taken.get(address)
+
+
 class World:
     """A dispatcher, workers and training loops of one job.
 
     Args:
         seed: decides everything.
-        mode: "DYNAMIC" or "OFF".
+        mode: a processing mode.
         pipeline: what every task makes.
         faults: how badly the network behaves.
+        shards: the number of configured workers, for a static mode.
 
     Example:
         >>> world = World(seed=1, pipeline=SimulatedPipeline(splits=20))
@@ -280,8 +298,10 @@ class World:
         faults: Faults = CALM,
         times: DispatcherTimes | None = None,
         anonymous: bool = False,
+        shards: int = 0,
     ) -> None:
         self.seed = seed
+        self.shards = shards
         self.mode = mode
         self.pipeline = pipeline or SimulatedPipeline(splits=100)
         self.random = random.Random(f"{seed}/world")
@@ -297,6 +317,7 @@ class World:
 
     def _make_dispatcher(self) -> SimulatedDispatcher:
         core = DispatcherCore(self.random.getrandbits(32), self.times)
+        core.hosting.placement.places = FirstAddresses(self.shards)
         dispatcher = SimulatedDispatcher(self, DISPATCHER, core)
         source = IndexSplits(self.pipeline.splits)
         description = m.DatasetDescription("d" * 64, "fingerprint", (source,), "", None, -2, None, "3.11", "0")

@@ -1,0 +1,94 @@
+"""Tests of ``zmqdata.core.admission``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from tests.core.test_placement import Listed, placed
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.core.admission import Admission
+from zmqdata.core.placement import Placement
+from zmqdata.core.state import DispatcherState
+from zmqdata.errors import InvalidArgumentError, NotFoundError, UnimplementedError
+from zmqdata.splits import IndexSplits
+
+DESCRIPTION = m.DatasetDescription("digest", "print", (IndexSplits(10),), "", None, 10, None, "3.11", "0")
+JOB = m.JobParameters("job", "dataset", "DYNAMIC")
+
+
+def objection(placement: Placement | None = None, local: tuple[str, ...] = (), **changes: Any) -> Any:
+    """What is said against a job next to which ``job`` exists."""
+    state = DispatcherState()
+    state.apply(u.RegisterDatasetUpdate("dataset", DESCRIPTION))
+    state.apply(u.RegisterDatasetUpdate("other", structs.replace(DESCRIPTION, fingerprint="another")))
+    state.apply(u.RegisterDatasetUpdate("whole", structs.replace(DESCRIPTION, sources=None, unsplittable="no splits")))
+    state.apply(u.CreateJobUpdate(JOB))
+    ask = m.OpenIteration("k", structs.replace(JOB, **changes), 0, local_workers=local)
+    return Admission(state, placement or placed("tcp://a")).objection(ask)
+
+
+def test_equal_parameters_are_admitted() -> None:
+    """A second client of a job with the same parameters has nothing against it, whatever is not compared."""
+    assert objection() is None
+    assert objection(block_elements=5, consumer_timeout=1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"processing_mode": "OFF"}, "Existing processing mode: <DYNAMIC>; got <OFF>."),
+        ({"num_consumers": 2}, "Existing number of consumers: <None>; got <2>."),
+        ({"finite": "drop"}, "Existing rule for finite input: <None>; got <drop>."),
+        ({"cache": True}, "Existing cross-trainer cache: <disabled>; got <enabled>."),
+        ({"target_workers": "ANY"}, "Existing target workers: <AUTO>; got <ANY>."),
+        ({"compression": None}, "Existing compression: <AUTO>; got <None>."),
+        ({"dataset_id": "other"}, "Existing dataset: <print>; got <another>."),
+    ],
+)
+def test_every_parameter_must_agree(changes: dict[str, Any], text: str) -> None:
+    """A job that exists with another parameter is refused, and both sides are named."""
+    error, said = objection(**changes)
+    assert error is InvalidArgumentError
+    assert "Tried to create job with name job, but found an existing job with different parameters" in said
+    assert text in said
+
+
+def test_an_unknown_dataset_is_refused() -> None:
+    """Nothing can be read of what is not registered."""
+    assert objection(dataset_id="none") == (NotFoundError, "Dataset id none not found.")
+
+
+def test_what_cannot_be_split_is_not_sharded_dynamically() -> None:
+    """A source without splits is named for DYNAMIC, and may be read in full."""
+    assert objection(name="new", dataset_id="whole") == (UnimplementedError, "no splits")
+    assert objection(name="new", dataset_id="whole", processing_mode="OFF") is None
+
+
+@pytest.mark.parametrize("mode", ["FILE", "DATA", "FILE_OR_DATA", "HINT"])
+def test_static_sharding_needs_a_list_of_workers(mode: str) -> None:
+    """Without configured workers nobody knows who has which part."""
+    error, said = objection(name="new", processing_mode=mode)
+    assert error is NotFoundError
+    assert "Worker tcp://a is not in the workers list." in said
+    assert objection(placed("a", places=Listed("a")), name="new", processing_mode=mode) is None
+
+
+def test_local_reads_need_a_local_worker() -> None:
+    """LOCAL without a worker in the same process is refused; one of another cluster does not count."""
+    error, said = objection(name="new", target_workers="LOCAL", local=("tcp://elsewhere",))
+    assert error is InvalidArgumentError
+    assert "Local reads require local tf.data workers, but no local worker is found" in said
+    assert objection(name="new", target_workers="LOCAL", local=("tcp://a",)) is None
+
+
+def test_static_parts_of_pairs_need_a_local_worker() -> None:
+    """In a COLOCATED deployment static sharding with AUTO reads locally or not at all."""
+    pairs = placed("a", places=Listed("a"), colocated=True)
+    error, said = objection(pairs, name="new", processing_mode="FILE_OR_DATA")
+    assert error is InvalidArgumentError
+    assert "Static sharding policy <FILE_OR_DATA> requires local tf.data workers" in said
+    assert objection(pairs, local=("a",), name="new", processing_mode="FILE_OR_DATA") is None

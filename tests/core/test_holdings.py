@@ -1,0 +1,56 @@
+"""Tests of ``zmqdata.core.holdings``."""
+
+from __future__ import annotations
+
+from zmqdata.core.holdings import Holdings
+from zmqdata.core.ranges import RangeSet
+from zmqdata.core.state import Task
+
+
+def task(total: int | None = None, delivered: tuple[tuple[int, int], ...] = ()) -> Task:
+    return Task(4000, 2000, 1, [], total=total, delivered=RangeSet(delivered))
+
+
+def test_the_wait_ends_with_the_last_answer() -> None:
+    """A task stays open until each client asked has answered, once."""
+    holdings, one = Holdings(), task()
+    holdings.ask(one, {"k", "l"})
+    assert holdings.answer(one, "k", RangeSet([(0, 5)]))
+    assert not holdings.answer(one, "k", RangeSet([(0, 9)]))
+    assert not holdings.close(one)
+    assert holdings.is_open(one)
+    assert holdings.answer(one, "l", RangeSet())
+    assert holdings.close(one)
+    assert not holdings.is_open(one)
+
+
+def test_what_is_held_or_delivered_is_not_owed() -> None:
+    """A task owes what nobody has; one without a known total always owes something."""
+    holdings, one = Holdings(), task(10, ((0, 4),))
+    assert holdings.owes(one)
+    holdings.ask(one, {"k"})
+    holdings.answer(one, "k", RangeSet([(4, 10)]))
+    assert holdings.taken(one).ranges == ((0, 10),)
+    assert not holdings.owes(one)
+    assert holdings.owes(task())
+
+
+def test_a_client_that_is_gone_is_not_waited_for() -> None:
+    """Dropping a client returns what it had said it has, and answers for it."""
+    holdings, one = Holdings(), task()
+    holdings.ask(one, {"k", "l"})
+    holdings.answer(one, "k", RangeSet([(0, 5)]))
+    assert holdings.drop(one, "l") is None
+    assert holdings.close(one)
+    held = holdings.drop(one, "k")
+    assert held is not None
+    assert held.ranges == ((0, 5),)
+
+
+def test_a_settled_task_leaves_nothing_behind() -> None:
+    """Forgetting a task twice is as good as once."""
+    holdings = Holdings()
+    holdings.ask(task(), {"k"})
+    holdings.forget(4000)
+    holdings.forget(4000)
+    assert (holdings.waiting, holdings.held) == ({}, {})

@@ -1,0 +1,88 @@
+"""Tests of ``zmqdata.core.placement``."""
+
+from __future__ import annotations
+
+from zmqdata.core.placement import Placement, WorkerFacts
+from zmqdata.core.state import Iteration, Task
+from zmqdata.messages import JobParameters
+
+
+class Listed:
+    """Places by the order of a list of addresses."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses = addresses
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def index(self, address: str) -> int | None:
+        return self.addresses.index(address) if address in self.addresses else None
+
+
+def placed(*names: str, places: Listed | None = None, colocated: bool = False) -> Placement:
+    placement = Placement(places, colocated)
+    for name in names:
+        placement.facts[name] = WorkerFacts(name, (), "3.11")
+    return placement
+
+
+def iteration(mode: str = "DYNAMIC", target: str = "AUTO", **local_workers: tuple[str, ...]) -> Iteration:
+    job = JobParameters("job", "dataset", mode, target_workers=target)
+    return Iteration(2000, job, 0, 7, [], local_workers=dict(local_workers), clients=set(local_workers))
+
+
+def task(shard: int | None = None) -> Task:
+    return Task(4000, 2000, 1, [], shard=shard)
+
+
+def test_without_a_list_there_are_no_shards() -> None:
+    """Any worker is the place of a task that has no static part, and of no static part."""
+    placement = placed("a")
+    assert placement.num_shards == 0
+    assert placement.is_place_of(task(), "a")
+    assert not placement.is_place_of(task(0), "a")
+
+
+def test_a_worker_is_the_place_of_its_part() -> None:
+    """The n-th configured worker is the place of shard n."""
+    placement = placed("a", "b", places=Listed("a", "b", "c"))
+    assert placement.num_shards == 3
+    assert [placement.is_place_of(task(shard), "b") for shard in range(3)] == [False, True, False]
+
+
+def test_the_least_busy_worker_is_the_best() -> None:
+    """A task goes to the worker with the fewest tasks that may host it."""
+    placement = placed("a", "b")
+    placement.facts["a"].tasks.add(1)
+    assert placement.best(task(), iteration()) == "b"
+    assert placed().best(task(), iteration()) is None
+
+
+def test_local_jobs_stay_local() -> None:
+    """A LOCAL job is hosted by the workers beside its clients, and each client reads its own."""
+    placement = placed("a", "b", "c")
+    local = iteration(target="LOCAL", k=("a",), l=("b",))
+    assert [placement.may_host(name, local) for name in "abc"] == [True, True, False]
+    assert placement.hosts(local) == 2
+    assert [placement.may_read("k", name, local) for name in "abc"] == [True, False, False]
+    assert placement.may_read("k", "gone", local)
+
+
+def test_a_local_shard_waits_for_its_worker() -> None:
+    """A static part that is read locally goes to its own worker or to none."""
+    placement = placed("a", "b", places=Listed("a", "b"), colocated=True)
+    static = iteration("DATA", k=("a",), l=("b",))
+    assert placement.stays(task(1), static)
+    assert placement.best(task(1), static) == "b"
+    del placement.facts["b"]
+    assert placement.best(task(1), static) is None
+    assert placement.best(task(1), iteration("DATA", target="ANY")) == "a"
+
+
+def test_a_worker_forgets_a_task() -> None:
+    """With a task go its leases; one that was never here changes nothing."""
+    facts = WorkerFacts("a", (), "3.11", tasks={1}, leases={1: {0: (1, 0.0)}})
+    facts.drop(1)
+    facts.drop(2)
+    assert (facts.tasks, facts.leases) == (set(), {})
