@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from zmqdata import messages as m
 from zmqdata.core.dealing import FirstCome, dealing_for
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.streams import Portion, Stream
+from zmqdata.core.window import Windowed
 
 DEFINITION = m.TaskDefinition(1, 1, 2000, "dataset", "digest", "OFF", 1, None, (), ())
 
@@ -74,5 +77,6 @@ def test_what_a_released_client_took_with_it_is_missed() -> None:
 
 
 def test_a_task_is_dealt_as_its_job_is_read() -> None:
-    """Without more being asked for, the first to come is the first to get."""
-    assert isinstance(dealing_for(DEFINITION), FirstCome)
+    """Without more being asked for, the first to come is the first to get; with a cache, all get all."""
+    assert isinstance(dealing_for(DEFINITION, 100), FirstCome)
+    assert isinstance(dealing_for(structs.replace(DEFINITION, cache=True), 100), Windowed)

@@ -150,10 +150,10 @@ def test_memory_is_bounded() -> None:
     court.worker.handle(0.0, c.Received(c.DISPATCHER, m.HostTask(definition)))
     event = c.Produced(1, 2, 0, 1, 10, b"", ())
     court.laws.check("w", court.worker, event, court.worker.handle(0.0, event))
-    court.worker.tasks[1].dealing.ahead = 11
+    court.worker.tasks[1].dealing._pending_bytes = 11
     with pytest.raises(LawBroken, match="miscounted"):
         court.laws.check("w", court.worker, event, [])
-    court.worker.tasks[1].dealing.ahead = 1 << 30
+    court.worker.tasks[1].dealing._pending_bytes = 1 << 30
     with pytest.raises(LawBroken, match="may hold"):
         court.laws.check("w", court.worker, event, [])
     court.laws.check("w", court.worker, c.Produced(7, 2, 0, 1, 10, b"", ()), [])

@@ -7,6 +7,7 @@ from zmqdata.core.placement import Placement
 from zmqdata.core.state import DispatcherState
 from zmqdata.core.targets import effective_target, is_static
 from zmqdata.errors import InvalidArgumentError, NotFoundError, UnimplementedError
+from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 
 Objection = tuple[type[Exception], str]
 
@@ -29,7 +30,7 @@ class Admission:
         dataset = self.state.datasets.get(job.dataset_id)
         if dataset is None:
             return NotFoundError, f"Dataset id {job.dataset_id} not found."
-        return self._of_name(job) or self._of_dataset(job, dataset) or self._of_workers(ask)
+        return self._of_name(job) or self._of_dataset(job, dataset) or self._of_repetition(ask) or self._of_workers(ask)
 
     def _of_name(self, job: m.JobParameters) -> Objection | None:
         existing = self.state.jobs.get(job.name)
@@ -42,6 +43,8 @@ class Admission:
         )
 
     def _difference(self, existing: m.JobParameters, asked: m.JobParameters) -> str:
+        # tf.data's text, by which people find this: one trainer's elements are compressed and the other's are not.
+        mismatch = "Data type mismatch. " if existing.cache and existing.compression != asked.compression else ""
         pairs = [
             ("processing mode", existing.processing_mode, asked.processing_mode),
             ("number of consumers", existing.num_consumers, asked.num_consumers),
@@ -51,7 +54,8 @@ class Admission:
             ("compression", existing.compression, asked.compression),
             ("dataset", *(self._dataset_label(one.dataset_id) for one in (existing, asked))),
         ]
-        return " ".join(f"Existing {name}: <{one}>; got <{other}>." for name, one, other in pairs if one != other)
+        told = [f"Existing {name}: <{one}>; got <{other}>." for name, one, other in pairs if one != other]
+        return mismatch + " ".join(told)
 
     def _dataset_label(self, dataset_id: str) -> str:
         # Two clients that run the same script register the same pipeline as different bytes: the fingerprint decides.
@@ -60,6 +64,20 @@ class Admission:
     def _of_dataset(self, job: m.JobParameters, dataset: m.DatasetDescription) -> Objection | None:
         if job.processing_mode == "DYNAMIC" and dataset.sources is None:
             return UnimplementedError, dataset.unsplittable
+        if job.cache and dataset.cardinality not in (INFINITE_CARDINALITY, UNKNOWN_CARDINALITY):
+            return InvalidArgumentError, (
+                "Cross-trainer caching requires the input dataset to be infinite, but the dataset has cardinality "
+                f"{dataset.cardinality}. Add repeat() before distribute()."
+            )
+        return None
+
+    def _of_repetition(self, ask: m.OpenIteration) -> Objection | None:
+        if ask.job.cache and ask.repetition:
+            return InvalidArgumentError, (
+                "Cross-trainer caching requires infinite datasets and disallows multiple repetitions of the same "
+                f"dataset. Got repetition {ask.repetition} of job {ask.job.name}: read on with the iterator of the "
+                "first one, or apply distribute() again."
+            )
         return None
 
     def _of_workers(self, ask: m.OpenIteration) -> Objection | None:

@@ -11,17 +11,18 @@ from typing import Protocol
 
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.streams import Portion, Stream
+from zmqdata.core.window import Windowed
 from zmqdata.messages import Reader, TaskDefinition
 
 
 class Dealing(Protocol):
-    """Holds what a task has made until its clients have handed it out.
-
-    ``streams`` are by client. ``ahead``: bytes that were made and given to nobody; they bound production.
-    """
+    """Holds what a task has made until its clients have handed it out. ``streams`` are by client."""
 
     streams: dict[str, Stream]
-    ahead: int
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that were made and given to nobody; they bound production."""
 
     def join(self, client: str, reader: Reader) -> Stream:
         """A new stream to a client."""
@@ -48,7 +49,11 @@ class FirstCome:
     def __init__(self) -> None:
         self.streams: dict[str, Stream] = {}
         self.pending: deque[Portion] = deque()
-        self.ahead = 0
+        self._pending_bytes = 0
+
+    @property
+    def ahead(self) -> int:
+        return self._pending_bytes
 
     def join(self, client: str, reader: Reader) -> Stream:
         stream = self.streams[client] = Stream(client)
@@ -56,7 +61,7 @@ class FirstCome:
 
     def add(self, portion: Portion) -> None:
         self.pending.append(portion)
-        self.ahead += portion.size
+        self._pending_bytes += portion.size
 
     def deal(self, usable: Callable[[Stream], bool]) -> Iterator[tuple[Stream, Portion]]:
         streams = [stream for stream in self.streams.values() if usable(stream)]
@@ -65,7 +70,7 @@ class FirstCome:
             if not ready:
                 return
             stream, portion = min(ready, key=lambda one: one.sent - one.handed_out), self.pending.popleft()
-            self.ahead -= portion.size
+            self._pending_bytes -= portion.size
             stream.give(portion)
             yield stream, portion
 
@@ -79,10 +84,15 @@ class FirstCome:
         complete = not stream.has_lost(delivered)
         for portion in reversed(stream.take_back(delivered)):
             self.pending.appendleft(portion)
-            self.ahead += portion.size
+            self._pending_bytes += portion.size
         return complete
 
 
-def dealing_for(definition: TaskDefinition) -> Dealing:
-    """The way of dealing that a task's job asks for."""
-    return FirstCome()
+def dealing_for(definition: TaskDefinition, cache_bytes: int) -> Dealing:
+    """The way of dealing that a task's job asks for.
+
+    Args:
+        definition: the task.
+        cache_bytes: size of the window where every trainer reads all.
+    """
+    return Windowed(cache_bytes) if definition.cache else FirstCome()

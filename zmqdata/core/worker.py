@@ -15,6 +15,7 @@ from zmqdata.core.dealing import Dealing, dealing_for
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.sendlinks import Link, SendLinks
 from zmqdata.core.streams import Portion, Stream
+from zmqdata.core.window import Windowed
 
 REPEAT = 1.0
 MOST_PATIENCE = 15.0
@@ -26,7 +27,8 @@ DROPPED_KEPT = 10_000
 class WorkerProfile:
     """What a worker tells of itself when it registers, and its limits.
 
-    ``buffer_bytes``: how much it may produce ahead of its clients; ``heartbeat``: seconds between heartbeats;
+    ``buffer_bytes``: how much it may produce ahead of its clients; ``cache_bytes``: how much of a task it keeps for
+    trainers that all read it; ``heartbeat``: seconds between heartbeats;
     ``dispatcher_timeout``: seconds to do without a dispatcher before it ends.
     """
 
@@ -36,6 +38,7 @@ class WorkerProfile:
     python: str = ""
     version: str = ""
     buffer_bytes: int = 16 << 20
+    cache_bytes: int = 10 << 30
     heartbeat: float = 1.0
     dispatcher_timeout: float = 3600.0
 
@@ -69,7 +72,8 @@ class HostedTask:
     def report(self, now: float) -> m.TaskReport:
         """What the dispatcher is told of it."""
         idle = 0.0 if self.total is not None else now - self.progress
-        return m.TaskReport(*self.key, self.produced, self.total, idle, self.incomplete)
+        skipped = self.dealing.skipped if isinstance(self.dealing, Windowed) else {}
+        return m.TaskReport(*self.key, self.produced, self.total, idle, self.incomplete, skipped)
 
 
 class WorkerCore:
@@ -195,9 +199,8 @@ class WorkerCore:
             if hosted.definition.attempt >= definition.attempt:
                 return
             self._remove(hosted)
-        task = HostedTask(
-            definition, [len(entries) for entries in definition.ledger], dealing_for(definition), progress=now
-        )
+        have, dealing = [len(entries) for entries in definition.ledger], dealing_for(definition, self.profile.cache_bytes)
+        task = HostedTask(definition, have, dealing, progress=now)
         self.tasks[definition.task] = task
         if definition.digest in self.pipelines:
             self._start(task, self.pipelines[definition.digest], "")
@@ -270,7 +273,11 @@ class WorkerCore:
             self._heartbeat(now)
 
     def _allow(self, task: HostedTask) -> None:
-        allowed = task.produced_bytes - task.dealing.ahead + self.profile.buffer_bytes
+        room = self.profile.buffer_bytes
+        if task.definition.cache:
+            # Nothing shall fall out of the window before the fastest reader had it.
+            room = min(room, self.profile.cache_bytes // 2)
+        allowed = task.produced_bytes - task.dealing.ahead + room
         if task.started and task.total is None and allowed > task.allowed:
             task.allowed = allowed
             self._do(c.AllowProduction(*task.key, allowed))

@@ -118,7 +118,8 @@ class TaskReport(Struct, frozen=True):
     """What a worker says of a task it hosts: elements produced, total once known, seconds without progress.
 
     ``incomplete``: a client that is gone was handed elements that it did not report, and the worker has forgotten
-    them; the dispatcher begins a new attempt, which makes them again.
+    them; the dispatcher begins a new attempt, which makes them again. ``skipped``: elements that each trainer of a
+    shared cache was too slow for.
     """
 
     task: int
@@ -127,6 +128,7 @@ class TaskReport(Struct, frozen=True):
     total: int | None
     idle: float = 0.0
     incomplete: bool = False
+    skipped: dict[str, int] = {}
 
 
 class StreamGrant(Struct, frozen=True):
