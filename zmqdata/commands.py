@@ -204,6 +204,7 @@ class BindLink:
     link: str
     host: str
     transports: tuple[str, ...]
+    process: str = ""
 
 
 @dataclass(frozen=True, slots=True)

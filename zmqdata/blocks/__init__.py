@@ -1,7 +1,8 @@
 """The data plane's codec: elements of a pipeline into the frames of blocks, and back.
 
 ``dtypes`` describes numpy dtypes, ``structures`` the nesting of elements and their leaves, ``columns`` lays out the
-values of one leaf, ``raggeds`` checks ragged tensors, ``compression`` packs buffers, ``codec`` joins them into blocks.
+values of one leaf, ``raggeds`` checks ragged tensors, ``compression`` packs buffers, ``codec`` joins them into blocks;
+``references`` holds blocks that stay in their process and need none of this.
 Sockets, threads and streams do not belong here.
 
 What becomes of a leaf: numpy arrays keep dtype (byte order, units and padding included) and shape; they arrive in C
@@ -24,6 +25,7 @@ from zmqdata.blocks.codec import (
     decode_block,
 )
 from zmqdata.blocks.compression import CODECS, Compression, validate_compression
+from zmqdata.blocks.references import ReferenceBuilder, ReferencedBlock
 from zmqdata.blocks.structures import Structure
 
 __all__ = [
@@ -35,6 +37,8 @@ __all__ = [
     "Compression",
     "DecodedBlock",
     "EncodedBlock",
+    "ReferenceBuilder",
+    "ReferencedBlock",
     "Structure",
     "decode_block",
     "validate_compression",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zmqdata import wire
-from zmqdata.blocks import DecodedBlock, decode_block
+from zmqdata.blocks import DecodedBlock, ReferencedBlock, decode_block
+from zmqdata.commands import Arrived
 from zmqdata.errors import DataServiceError, ProtocolError
 from zmqdata.failures import decode_failure
 from zmqdata.messages import Block, EndOfTask, OnLink
@@ -25,6 +26,13 @@ def decode_message(frames: Sequence[bytes | memoryview]) -> tuple[OnLink, Conten
     if isinstance(header, EndOfTask):
         return header, None
     return header, _content(header, frames[1:])
+
+
+def referred(link: str, header: OnLink, frames: ReferencedBlock | tuple[()]) -> Arrived:
+    """A message that came within this process, where nothing but failures is encoded."""
+    if isinstance(header, Block) and header.failure:
+        return Arrived(link, header, decode_failure(header.failure))
+    return Arrived(link, header, frames or None)
 
 
 def _content(header: Block, frames: Sequence[bytes | memoryview]) -> Content:

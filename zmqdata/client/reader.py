@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
-import operator
 import os
 import queue
 import threading
@@ -22,10 +21,10 @@ from typing import Any
 import zmq
 
 from zmqdata import commands as c
-from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.client.calls import client_context
-from zmqdata.client.decoding import decode_message
+from zmqdata.client.decoding import decode_message, referred
+from zmqdata.client.delivery import Delivery, End
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
 from zmqdata.errors import (
     BY_NAME,
@@ -38,6 +37,7 @@ from zmqdata.errors import (
 from zmqdata.iterators import NO_STATE, ElementIterator
 from zmqdata.transport import sockets
 from zmqdata.transport.forks import check_process
+from zmqdata.transport.local import SCHEME, Channel, find_channel
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 
@@ -45,48 +45,6 @@ log = logging.getLogger(__name__)
 
 GOODBYE = 3.0
 CORRUPT_LIMIT = 3
-
-
-class Delivery:
-    """A block in the queue: its elements as an iterator that knows how many are left, or the failure to raise."""
-
-    __slots__ = ("elements", "failure", "header", "taken", "told")
-
-    def __init__(self, header: m.Block, skip: int, elements: list[Any], failure: DataServiceError | None) -> None:
-        self.header = header
-        self.told = header.first + skip
-        self.elements: Iterator[Any] = iter(elements)
-        self.failure = failure
-        self.taken = False
-
-    @property
-    def left(self) -> int:
-        """How many elements the training loop has still to take."""
-        return operator.length_hint(self.elements)
-
-    @property
-    def handed_out(self) -> int:
-        """The number of the element that the training loop takes next."""
-        return self.header.first + self.header.count - self.left
-
-    def take_failure(self) -> DataServiceError | None:
-        """The failure, once: kept here, its traceback would keep the iterator alive for ever."""
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            next(self.elements)
-        return failure
-
-
-class End:
-    """What stands behind the last block: nothing more comes, perhaps because of an error, which is raised once."""
-
-    def __init__(self, error: DataServiceError | None) -> None:
-        self.error = error
-
-    def take_error(self) -> DataServiceError | None:
-        """The error, the first time."""
-        error, self.error = self.error, None
-        return error
 
 
 class ReaderShell:
@@ -109,6 +67,7 @@ class ReaderShell:
         self._dispatcher = sockets.control_dealer(self._context, profile.service)
         self._workers: dict[str, zmq.Socket[bytes]] = {}
         self._links: dict[str, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
+        self._channels: dict[str, Channel] = {}
         self._taken: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
         self._corrupt = 0
         self._closing = False
@@ -230,6 +189,9 @@ class ReaderShell:
 
     def _connect(self, command: c.ConnectLink) -> None:
         name = command.link
+        if command.address.startswith(SCHEME):
+            self._attach(name, command.address)
+            return
         try:
             socket, monitor = sockets.link_pull(self._context, command.address, name, command.secret)
         except zmq.ZMQError as error:
@@ -239,6 +201,19 @@ class ReaderShell:
         self._links[name] = (socket, monitor)
         self.loop.read(socket, lambda: self._receive_block(name, socket))
         self.loop.read(monitor, lambda: self._connection_ended(name, socket, monitor))
+
+    def _attach(self, name: str, address: str) -> None:
+        """Connects within this process: blocks come by a call from the worker's thread."""
+        channel = find_channel(address)
+        broken = c.LinkBroken(name, "the worker has closed it")
+        if channel is None:
+            self.loop.post(lambda: self._handle(broken))
+            return
+        self._channels[name] = channel
+        channel.attach(
+            lambda message: self.loop.post(lambda: self._handle(referred(name, *message))),
+            lambda: self.loop.post(lambda: self._handle(broken)),
+        )
 
     def _connection_ended(self, name: str, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> bool:
         try:
@@ -253,6 +228,9 @@ class ReaderShell:
         return False
 
     def _disconnect(self, command: c.DisconnectLink) -> None:
+        channel = self._channels.pop(command.link, None)
+        if channel is not None:
+            channel.detach()
         link = self._links.pop(command.link, None)
         if link is not None:
             for socket in link:
@@ -304,7 +282,7 @@ class ReaderShell:
             self.wake()
 
     def _release(self) -> None:
-        for name in list(self._links):
+        for name in [*self._links, *self._channels]:
             self._disconnect(c.DisconnectLink(name))
         for socket in self._workers.values():
             socket.close()

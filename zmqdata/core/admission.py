@@ -50,6 +50,7 @@ class Admission:
             ("number of consumers", existing.num_consumers, asked.num_consumers),
             ("rule for finite input", existing.finite, asked.finite),
             ("cross-trainer cache", _on_or_off(existing.cache), _on_or_off(asked.cache)),
+            ("data transfer", *("local" if one.by_reference else "remote" for one in (existing, asked))),
             ("target workers", existing.target_workers, asked.target_workers),
             ("compression", existing.compression, asked.compression),
             ("dataset", *(self._dataset_label(one.dataset_id) for one in (existing, asked))),

@@ -36,6 +36,8 @@ class ConsumerProfile:
     host: str = ""
     transports: tuple[str, ...] = ("ipc", "tcp")
     reader: m.Reader = field(default_factory=m.Reader)
+    local_workers: tuple[str, ...] = ()
+    process: str = ""
 
 
 class ConsumerCore:
@@ -51,7 +53,7 @@ class ConsumerCore:
         self.finished = False
         self.task_list = m.TaskList(-1, (), False)
         self.reading = Reading(profile.max_outstanding, self._do)
-        who = LinkProfile(profile.client, profile.host, profile.transports, profile.reader)
+        who = LinkProfile(profile.client, profile.host, profile.transports, profile.reader, profile.process)
         self.links = ReadLinks(who, self._do, self.reading.grants)
         self._commands: list[object] = []
         self._began: float | None = None
@@ -127,7 +129,7 @@ class ConsumerCore:
             report, delivered = self._next_report()
             self._send(m.ClientHeartbeat(who.client, self.task_list.version, report, delivered))
         else:
-            self._send(m.OpenIteration(who.client, who.job, who.repetition, who.reader))
+            self._send(m.OpenIteration(who.client, who.job, who.repetition, who.reader, who.local_workers))
 
     def _next_report(self) -> tuple[int, dict[int, m.Ranges]]:
         self.reading.collect_report()

@@ -232,6 +232,7 @@ class Hosting:
             num_consumers=iteration.job.num_consumers,
             finite=iteration.job.finite,
             cache=iteration.job.cache,
+            by_reference=iteration.job.by_reference,
             iteration_seed=iteration.seed,
             repetition=iteration.repetition,
         )

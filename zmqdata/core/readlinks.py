@@ -17,12 +17,13 @@ STALE_LINK = 30.0
 
 @dataclass(frozen=True)
 class LinkProfile:
-    """Who opens links. ``host``, ``transports`` and ``reader`` are told to workers as they are."""
+    """Who opens links. What follows ``client`` is told to workers as it is."""
 
     client: str
     host: str
     transports: tuple[str, ...]
     reader: m.Reader = field(default_factory=m.Reader)
+    process: str = ""
 
 
 @dataclass
@@ -104,8 +105,8 @@ class ReadLinks:
     def _ask(self, link: ReadLink, now: float) -> None:
         link.asked = now
         who = self.profile
-        ask = m.OpenLink(who.client, link.name, link.replaces, link.have_through, who.host, who.transports, who.reader)
-        self._do(c.Send(link.address, ask))
+        told = (who.host, who.transports, who.reader, who.process)
+        self._do(c.Send(link.address, m.OpenLink(who.client, link.name, link.replaces, link.have_through, *told)))
 
     def _forget(self, link: ReadLink) -> None:
         del self.by_address[link.address], self.by_name[link.name]

@@ -199,8 +199,8 @@ class WorkerCore:
             if hosted.definition.attempt >= definition.attempt:
                 return
             self._remove(hosted)
-        have, dealing = [len(entries) for entries in definition.ledger], dealing_for(definition, self.profile.cache_bytes)
-        task = HostedTask(definition, have, dealing, progress=now)
+        dealing = dealing_for(definition, self.profile.cache_bytes)
+        task = HostedTask(definition, [len(entries) for entries in definition.ledger], dealing, progress=now)
         self.tasks[definition.task] = task
         if definition.digest in self.pipelines:
             self._start(task, self.pipelines[definition.digest], "")

@@ -12,7 +12,8 @@ class OpenLink(Message, frozen=True):
 
     ``replaces``: the link before this one, broken after message ``have_through``: what followed is sent again.
     ``host`` is equal on both sides when they share kernel, network and files. ``transports`` in order of preference.
-    ``reader`` is the same for all links of a client.
+    ``reader`` is the same for all links of a client. ``process`` is a secret of the client's process: a worker that
+    knows it too hands over the elements themselves.
     """
 
     client: str
@@ -22,6 +23,7 @@ class OpenLink(Message, frozen=True):
     host: str
     transports: tuple[str, ...]
     reader: Reader = Reader()
+    process: str = ""
 
 
 class Grant(Message, frozen=True):

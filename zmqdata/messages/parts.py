@@ -38,7 +38,8 @@ class DatasetDescription(Struct, frozen=True):
 class JobParameters(Struct, frozen=True):
     """What defines a job. A second client that opens the same name must bring equal parameters.
 
-    ``cache``: every trainer reads all, out of a window that workers keep. ``finite``: what becomes of a last round that
+    ``cache``: every trainer reads all, out of a window that workers keep. ``by_reference``: all clients are in the
+    processes of their workers and take elements as they are. ``finite``: what becomes of a last round that
     is not full ("drop" or "pad"), where a coordinated job may end. Not compared: ``block_elements``, most elements in a
     block, where the job's first client wants few on their way; ``consumer_timeout``, seconds that the others of a
     coordinated job wait for one that is missing.
@@ -54,6 +55,7 @@ class JobParameters(Struct, frozen=True):
     block_elements: int | None = None
     cache: bool = False
     finite: str | None = None
+    by_reference: bool = False
     consumer_timeout: float = 300.0
 
 
@@ -89,9 +91,9 @@ class TaskDefinition(Struct, frozen=True):
 
     ``ledger`` holds the splits handed out so far, per source; ``skip`` the ranges of elements that consumers have
     already, which are made again but not sent. ``shard`` of ``num_shards`` is the task's static part, where there are
-    any. ``num_consumers``, ``finite`` and ``cache`` are the job's. What is random follows from ``seed``, or from
-    ``iteration_seed`` where all tasks of the iteration must draw the same, or from a seed in the pipeline together with
-    ``repetition``, the repetition of the job.
+    any. ``num_consumers``, ``finite``, ``cache`` and ``by_reference`` are the job's. What is random follows from
+    ``seed``, or from ``iteration_seed`` where all tasks of the iteration must draw the same, or from a seed in the
+    pipeline together with ``repetition``, the repetition of the job.
     """
 
     task: int
@@ -110,6 +112,7 @@ class TaskDefinition(Struct, frozen=True):
     num_consumers: int | None = None
     finite: str | None = None
     cache: bool = False
+    by_reference: bool = False
     iteration_seed: int = 0
     repetition: int = 0
 

@@ -20,6 +20,7 @@ from zmqdata.errors import InvalidArgumentError
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import bind_endpoint, host_token, join_address, split_address
 from zmqdata.transport.folders import SocketFolder
+from zmqdata.transport.local import Channel, process_token
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 
@@ -64,6 +65,7 @@ class LinkSockets:
         self._data_ports = data_ports
         self._report = report
         self._links: dict[str, PushSocket] = {}
+        self._channels: dict[str, Channel] = {}
         self._far: set[str] = set()
         self._folder: SocketFolder | None = None
         self._rejects = rejects
@@ -76,7 +78,11 @@ class LinkSockets:
         return bool(self._far)
 
     def bind(self, command: c.BindLink) -> None:
-        """Binds a socket for a link: a path when both sides share the host, else a TCP port; always reports."""
+        """Binds a link: a path when both sides share the host, else a TCP port, or a channel within one process."""
+        if "local" in command.transports and command.process == process_token():
+            channel = self._channels[command.link] = Channel()
+            self._report(c.LinkBound(command.link, channel.address, ""))
+            return
         near = command.host == host_token()
         try:
             socket, endpoint = self._bind_one(command.link, near, command.transports)
@@ -105,6 +111,8 @@ class LinkSockets:
             except (OSError, InvalidArgumentError) as error:
                 hint = "" if self._data_ports is None else "; give the worker more data ports with --data-ports A-B"
                 reasons.append(f"over tcp: {getattr(error, 'strerror', None) or error}{hint}")
+        elif "ipc" not in transports:
+            reasons.append("the client is in another process and takes elements only within one")
         elif not near:
             reasons.append(f"the client is on another host and allows only {', '.join(transports)}")
         raise OSError(errno.EADDRNOTAVAIL, "; ".join(reasons))
@@ -123,6 +131,9 @@ class LinkSockets:
 
     def unbind(self, command: c.UnbindLink) -> None:
         """Closes the socket of a link and frees its port or path."""
+        channel = self._channels.pop(command.link, None)
+        if channel is not None:
+            channel.close()
         link = self._links.pop(command.link, None)
         self._far.discard(command.link)
         if link is None:
@@ -134,6 +145,9 @@ class LinkSockets:
 
     def push(self, command: c.Push) -> None:
         """Sends a message on a link, as soon as its client is connected."""
+        if command.link in self._channels:
+            self._channels[command.link].put((command.header, command.frames))
+            return
         link = self._links.get(command.link)
         if link is not None:
             link.queue.append([wire.pack_header(command.header), *command.frames])
@@ -173,7 +187,7 @@ class LinkSockets:
 
     def close(self) -> None:
         """Closes all sockets; the loop has ended."""
-        for name in list(self._links):
+        for name in [*self._links, *self._channels]:
             self.unbind(c.UnbindLink(name))
         self._check.close()
         if self._folder is not None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from zmqdata import commands as c
-from zmqdata.blocks import BlockBuilder, Compression
+from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder
 from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import DataServiceError, FailedPreconditionError, PipelineError
 from zmqdata.failures import encode_failure
@@ -146,7 +146,9 @@ class TaskRunner:
         self._post = post
         self._worker = worker
         self._skip = RangeSet(definition.skip)
-        self._builder = BlockBuilder()
+        self._builder: BlockBuilder | ReferenceBuilder = (
+            ReferenceBuilder() if definition.by_reference else BlockBuilder()
+        )
         self._has_far_client = has_far_client
         self._far_compression = Compression(definition.compression)
         self._near_compression = Compression(definition.compression, local=True)

@@ -22,6 +22,7 @@ from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import announced_address, announced_host, bind_endpoint, parse_service, split_address
 from zmqdata.transport.lifecycle import Server
+from zmqdata.transport.local import announce_worker, withdraw_worker
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 from zmqdata.worker.links import LinkSockets
@@ -58,6 +59,7 @@ class WorkerShell:
         port = split_address(bound.partition("://")[2])[1]
         self.address = f"tcp://{announced_address(config.host, config.worker_address, endpoint, port)}"
         self.dispatcher = sockets.control_dealer(self.context, endpoint)
+        announce_worker(self.address)
         self.core = WorkerCore(_profile(config, self.address))
         self.runners: dict[tuple[int, int], TaskRunner] = {}
         self.registered = threading.Event()
@@ -80,6 +82,7 @@ class WorkerShell:
 
     def close(self) -> None:
         """Frees sockets and threads; the loop has ended."""
+        withdraw_worker(self.address)
         for runner in self.runners.values():
             runner.stop()
         for runner in self.runners.values():

@@ -1,0 +1,91 @@
+"""Blocks that never leave their process: the elements themselves, with their size for credit. Nothing is encoded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from zmqdata.ragged import RaggedTensor
+
+MAX_ELEMENTS = 4096
+
+
+class ReferencedBlock:
+    """Elements as they were made; whoever takes them owns them.
+
+    Attributes:
+        count: number of elements.
+        nbytes: about their bytes in memory.
+        meta: nothing; an encoded block has its header there.
+        frames: the block itself, in place of frames.
+    """
+
+    def __init__(self, elements: list[Any], nbytes: int) -> None:
+        self.count = len(elements)
+        self.nbytes = nbytes
+        self.meta = b""
+        self._elements = elements
+
+    @property
+    def frames(self) -> ReferencedBlock:
+        return self
+
+    def elements(self, skip: int = 0) -> Iterator[Any]:
+        """The elements in order, without the first ``skip``."""
+        return iter(self._elements[skip:])
+
+
+class ReferenceBuilder:
+    """Collects elements for one block, whatever they are. Its interface is that of ``BlockBuilder``.
+
+    >>> builder = ReferenceBuilder()
+    >>> [builder.add(element) for element in ({"x": 1}, object)]
+    [True, True]
+    >>> list(builder.build().elements())
+    [{'x': 1}, <class 'object'>]
+    """
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._elements: list[Any] = []
+
+    @property
+    def count(self) -> int:
+        """Number of elements collected."""
+        return len(self._elements)
+
+    def add(self, element: object) -> bool:
+        """Append an element; False, and nothing is taken, when the block is full."""
+        if len(self._elements) >= MAX_ELEMENTS:
+            return False
+        self._elements.append(element)
+        self.nbytes += size_of(element)
+        return True
+
+    def build(self, codec: object = None) -> ReferencedBlock:
+        """The block of all elements collected; the builder is empty afterwards. Nothing is compressed."""
+        if not self._elements:
+            raise ValueError("a block without elements cannot be built: add() one first")
+        block = ReferencedBlock(self._elements, self.nbytes)
+        self._elements, self.nbytes = [], 0
+        return block
+
+
+def size_of(element: object) -> int:
+    """About the bytes of an element in memory.
+
+    >>> size_of({"x": np.zeros(100), "y": (1, None)}) >= 800
+    True
+    """
+    if isinstance(element, np.ndarray):
+        return element.nbytes
+    if isinstance(element, dict):
+        return sum(map(size_of, element.values()))
+    if isinstance(element, (tuple, list)):
+        return sum(map(size_of, element))
+    if isinstance(element, RaggedTensor):
+        return size_of(element.values) + size_of(element.row_splits)
+    return sys.getsizeof(element, 64)
