@@ -106,12 +106,14 @@ def test_hints_are_never_evaluated_at_import() -> None:
 
 
 def test_nothing_grows_too_long() -> None:
-    """No module is over 450 lines, no class over 350, no function over 70."""
+    """No module is over 450 lines, no class over 350, no function over 70 beside its docstring."""
     long = [place(path) for path in PACKAGE if len(path.read_text(encoding="utf-8").splitlines()) > LONGEST["module"]]
     for path, node in nodes(PACKAGE, *FUNCTIONS, ast.ClassDef):
         assert isinstance(node, (*FUNCTIONS, ast.ClassDef))
         limit = LONGEST["class" if isinstance(node, ast.ClassDef) else "function"]
-        if (node.end_lineno or node.lineno) - node.lineno + 1 > limit:
+        docstring = node.body[0] if ast.get_docstring(node) and isinstance(node, FUNCTIONS) else None
+        told = (docstring.end_lineno or 0) - docstring.lineno + 1 if docstring else 0
+        if (node.end_lineno or node.lineno) - node.lineno + 1 - told > limit:
             long.append(f"{place(path, node)} {node.name}")
     assert long == []
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zmqdata.client.distribute import distribute as distribute
     from zmqdata.client.distribute import from_dataset_id as from_dataset_id
     from zmqdata.client.distribute import register_dataset as register_dataset
+    from zmqdata.client.options import CrossTrainerCache as CrossTrainerCache
     from zmqdata.client.policies import ShardingPolicy as ShardingPolicy
     from zmqdata.cluster.local import LocalCluster as LocalCluster
     from zmqdata.config import DispatcherConfig as DispatcherConfig
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AUTOTUNE": "zmqdata.specs",
     "AutoShardPolicy": "zmqdata.dataset",
+    "CrossTrainerCache": "zmqdata.client.options",
     "CsvDataset": "zmqdata.dataset",
     "Dataset": "zmqdata.dataset",
     "DatasetIterator": "zmqdata.dataset",

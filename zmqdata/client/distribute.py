@@ -7,7 +7,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -15,7 +15,8 @@ import msgspec
 from zmqdata import messages as m
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import ask_dispatcher, check_timeout
-from zmqdata.client.policies import ShardingPolicy, parse_processing_mode
+from zmqdata.client.options import CrossTrainerCache, ReadOptions, checked_options
+from zmqdata.client.policies import ShardingPolicy
 from zmqdata.client.reader import ServiceIterator
 from zmqdata.core.consumer import ConsumerProfile
 from zmqdata.dataset import Dataset
@@ -25,13 +26,11 @@ from zmqdata.nodes import Infer, Node, split_sources
 from zmqdata.pipelines import PackedPipeline, pack_pipeline
 from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, decode_spec, encode_spec
 from zmqdata.transport.addresses import host_token, parse_service
+from zmqdata.transport.local import local_workers, token_of_process
 
 log = logging.getLogger(__name__)
 
 DISPATCHER_TIMEOUT = 3600.0
-TRANSPORTS = {None: ("ipc", "tcp"), "tcp": ("tcp",), "ipc": ("ipc",)}
-
-
 @dataclass
 class Registration:
     """A dataset on its way to a dispatcher, or known there by its id. ``node`` is None where only the id is ours."""
@@ -86,19 +85,6 @@ class Registration:
         return ask_dispatcher(self.service, ask, m.DatasetRegistered, self.timeout).dataset_id
 
 
-@dataclass(frozen=True)
-class ReadOptions:
-    """How a distributed dataset is read."""
-
-    policy: ShardingPolicy
-    service: str | tuple[str, str]
-    job_name: str | None
-    max_outstanding_requests: int | None
-    data_transfer_protocol: str | None
-    compression: str | None
-    dispatcher_timeout: float
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Distributed(Node):
     """A source that reads a job of the service. Each iterator made of it reads the next repetition."""
@@ -131,14 +117,17 @@ class Distributed(Node):
 
     def profile(self) -> ConsumerProfile:
         """Who reads what, for the next repetition."""
-        options = self.options
+        options, cache = self.options, self.options.cross_trainer_cache
         job = m.JobParameters(
             name=options.job_name or self.anonymous,
             dataset_id=self.registration.resolve(),
             processing_mode=options.policy.name,
+            target_workers=options.target_workers,
             compression=options.compression,
             anonymous=options.job_name is None,
             block_elements=options.max_outstanding_requests,
+            cache=cache is not None,
+            by_reference=options.is_local,
         )
         return ConsumerProfile(
             client=secrets.token_hex(16),
@@ -148,7 +137,11 @@ class Distributed(Node):
             dispatcher_timeout=options.dispatcher_timeout,
             max_outstanding=options.max_outstanding_requests,
             host=host_token(),
-            transports=TRANSPORTS[options.data_transfer_protocol],
+            transports=options.transports,
+            heartbeat=options.heartbeat,
+            reader=m.Reader(trainer_id=cache.trainer_id if cache is not None else ""),
+            local_workers=local_workers(),
+            process=token_of_process() if options.is_local else "",
         )
 
 
@@ -165,6 +158,9 @@ def distribute(
     max_outstanding_requests: int | None = None,
     data_transfer_protocol: str | None = None,
     compression: str | None = "AUTO",
+    cross_trainer_cache: CrossTrainerCache | None = None,
+    target_workers: str = "AUTO",
+    task_refresh_interval_hint_ms: int | None = None,
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
 ) -> Callable[[Dataset], Dataset]:
     """Has the dataset that it is applied to run by the service's workers (tf.data's ``distribute``).
@@ -174,15 +170,22 @@ def distribute(
 
     Args:
         processing_mode: ``ShardingPolicy.OFF`` / ``"parallel_epochs"`` (each worker reads all) or
-            ``ShardingPolicy.DYNAMIC`` / ``"distributed_epoch"`` (each split of the sources goes to one worker).
+            ``ShardingPolicy.DYNAMIC`` / ``"distributed_epoch"`` (each split of the sources goes to one worker), or a
+            static policy (each worker has a fixed part, by its place in the dispatcher's ``worker_addresses``).
         service: the dispatcher, ``"tcp://host:port"``, ``"host:port"`` or ``(protocol, address)``.
         job_name: clients that give the same name share the job: each element goes to one of them. None: a job of its
             own for this dataset object.
         max_outstanding_requests: most elements that each worker may have on its way to this client; None: as many as
             it takes to keep the training loop from waiting, within a budget of bytes. Clients that share a job should
             give the same number: the first one's bounds how many elements travel together.
-        data_transfer_protocol: ``"tcp"``, ``"ipc"`` (only workers on this host), or None for the best for each worker.
+        data_transfer_protocol: ``"tcp"``, ``"ipc"`` (only workers on this host), ``"local"`` (only workers in this
+            process), or None for the best for each worker.
         compression: ``"AUTO"`` (where it pays), None, or a blosc codec such as ``"lz4"`` or ``"zstd"``.
+        cross_trainer_cache: several training jobs read the job ``job_name``, each all of it; see
+            ``CrossTrainerCache``. The dataset must be infinite.
+        target_workers: ``"AUTO"`` (all but those of other processes that are tagged COLOCATED), ``"ANY"`` (all), or
+            ``"LOCAL"`` (those in this process; elements are taken as they are, without serialisation).
+        task_refresh_interval_hint_ms: how often to speak to the dispatcher, in milliseconds; None: each second.
         dispatcher_timeout: seconds to do without an answer of the dispatcher before ``UnavailableError``; ours.
 
     Returns:
@@ -190,7 +193,8 @@ def distribute(
 
     Raises:
         ValueError: an argument has a wrong type or value; the text says what was expected.
-        NotFoundError: ``service`` names a protocol that does not exist.
+        InvalidArgumentError: arguments contradict each other.
+        NotFoundError: ``service`` or ``data_transfer_protocol`` names a protocol that does not exist.
         TypeError: (by the returned function) the pipeline holds something that cannot be sent to another process.
 
     Example:
@@ -201,10 +205,18 @@ def distribute(
         ...     sorted(int(x) for x in ds)
         [0, 2, 4]
     """
-    options = _checked_options(
-        processing_mode, service, job_name, max_outstanding_requests, data_transfer_protocol, compression,
-        dispatcher_timeout,
-    )  # fmt: skip
+    options = checked_options(
+        processing_mode=processing_mode,
+        service=service,
+        job_name=job_name,
+        max_outstanding_requests=max_outstanding_requests,
+        data_transfer_protocol=data_transfer_protocol,
+        compression=compression,
+        cross_trainer_cache=cross_trainer_cache,
+        target_workers=target_workers,
+        task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
+        dispatcher_timeout=dispatcher_timeout,
+    )
 
     def apply_distribute(dataset: Dataset) -> Dataset:
         if not isinstance(dataset, Dataset):
@@ -267,6 +279,9 @@ def from_dataset_id(
     *,
     max_outstanding_requests: int | None = None,
     data_transfer_protocol: str | None = None,
+    cross_trainer_cache: CrossTrainerCache | None = None,
+    target_workers: str = "AUTO",
+    task_refresh_interval_hint_ms: int | None = None,
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
 ) -> Dataset:
     """A dataset that reads what was registered under an id (tf.data's ``from_dataset_id``).
@@ -281,6 +296,9 @@ def from_dataset_id(
         job_name: as for ``distribute``; jobs of different dataset ids never share a name.
         max_outstanding_requests: as for ``distribute``.
         data_transfer_protocol: as for ``distribute``.
+        cross_trainer_cache: as for ``distribute``.
+        target_workers: as for ``distribute``.
+        task_refresh_interval_hint_ms: as for ``distribute``.
         dispatcher_timeout: as for ``distribute``.
 
     Returns:
@@ -298,19 +316,26 @@ def from_dataset_id(
         ...     [int(x) for x in ds]
         [0, 1, 2]
     """
-    options = _checked_options(
-        processing_mode, service, job_name, max_outstanding_requests, data_transfer_protocol, "AUTO",
-        dispatcher_timeout,
-    )  # fmt: skip
+    options = checked_options(
+        processing_mode=processing_mode,
+        service=service,
+        job_name=job_name,
+        max_outstanding_requests=max_outstanding_requests,
+        data_transfer_protocol=data_transfer_protocol,
+        compression="AUTO",
+        cross_trainer_cache=cross_trainer_cache,
+        target_workers=target_workers,
+        task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
+        dispatcher_timeout=dispatcher_timeout,
+    )
     if not isinstance(dataset_id, str) or not dataset_id:
         raise ValueError(f"`dataset_id` must be a non-empty string, got {dataset_id!r}")
     description = describe_dataset(service, dataset_id, dispatcher_timeout)
     if element_spec is None and description.element_spec is not None:
         element_spec = decode_spec(description.element_spec)
-    options = ReadOptions(
-        options.policy, service, f"{dataset_id}_{job_name}" if job_name else None, max_outstanding_requests,
-        data_transfer_protocol, description.compression, dispatcher_timeout,
-    )  # fmt: skip
+    options = replace(
+        options, job_name=f"{dataset_id}_{job_name}" if job_name else None, compression=description.compression
+    )
     registration = Registration(service, dispatcher_timeout, description, dataset_id=dataset_id)
     return Dataset(Distributed(registration=registration, options=options, element_spec=element_spec))
 
@@ -327,31 +352,6 @@ def describe_dataset(service: str | tuple[str, str], dataset_id: str, timeout: f
         return m.DescribeDataset(request, dataset_id)
 
     return ask_dispatcher(service, ask, m.DatasetDescribed, timeout).description
-
-
-def _checked_options(
-    processing_mode: object,
-    service: object,
-    job_name: object,
-    max_outstanding: object,
-    protocol: object,
-    compression: object,
-    timeout: object,
-) -> ReadOptions:
-    policy = parse_processing_mode(processing_mode)
-    parse_service(service)  # type: ignore[arg-type]  # says itself what is wrong
-    if job_name is not None and not isinstance(job_name, str):
-        raise ValueError(f"`job_name` must be a string, but `job_name` was of type {type(job_name)}: {job_name!r}")
-    if job_name == "":
-        raise ValueError("`job_name` must not be empty")
-    if max_outstanding is not None and (type(max_outstanding) is not int or max_outstanding < 1):
-        raise ValueError(f"`max_outstanding_requests` must be a positive integer or None, got {max_outstanding!r}")
-    if protocol not in TRANSPORTS:
-        text = f"Protocol {protocol!r} is not available: `data_transfer_protocol` is None, 'tcp' or 'ipc'"
-        raise NotFoundError(text)
-    check_timeout("dispatcher_timeout", timeout)
-    compression = validate_compression(compression)
-    return ReadOptions(policy, service, job_name, max_outstanding, protocol, compression, timeout)  # type: ignore[arg-type]
 
 
 def _registration(

@@ -37,7 +37,7 @@ from zmqdata.errors import (
 from zmqdata.iterators import NO_STATE, ElementIterator
 from zmqdata.transport import sockets
 from zmqdata.transport.forks import check_process
-from zmqdata.transport.local import SCHEME, Channel, find_channel
+from zmqdata.transport.local import SCHEME, Handover, find_handover
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 
@@ -67,7 +67,7 @@ class ReaderShell:
         self._dispatcher = sockets.control_dealer(self._context, profile.service)
         self._workers: dict[str, zmq.Socket[bytes]] = {}
         self._links: dict[str, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
-        self._channels: dict[str, Channel] = {}
+        self._handovers: dict[str, Handover] = {}
         self._taken: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
         self._corrupt = 0
         self._closing = False
@@ -204,13 +204,13 @@ class ReaderShell:
 
     def _attach(self, name: str, address: str) -> None:
         """Connects within this process: blocks come by a call from the worker's thread."""
-        channel = find_channel(address)
+        handover = find_handover(address)
         broken = c.LinkBroken(name, "the worker has closed it")
-        if channel is None:
+        if handover is None:
             self.loop.post(lambda: self._handle(broken))
             return
-        self._channels[name] = channel
-        channel.attach(
+        self._handovers[name] = handover
+        handover.attach(
             lambda message: self.loop.post(lambda: self._handle(referred(name, *message))),
             lambda: self.loop.post(lambda: self._handle(broken)),
         )
@@ -228,9 +228,9 @@ class ReaderShell:
         return False
 
     def _disconnect(self, command: c.DisconnectLink) -> None:
-        channel = self._channels.pop(command.link, None)
-        if channel is not None:
-            channel.detach()
+        handover = self._handovers.pop(command.link, None)
+        if handover is not None:
+            handover.detach()
         link = self._links.pop(command.link, None)
         if link is not None:
             for socket in link:
@@ -282,7 +282,7 @@ class ReaderShell:
             self.wake()
 
     def _release(self) -> None:
-        for name in [*self._links, *self._channels]:
+        for name in [*self._links, *self._handovers]:
             self._disconnect(c.DisconnectLink(name))
         for socket in self._workers.values():
             socket.close()

@@ -25,13 +25,18 @@ MOST_BREACHES = 3
 
 @dataclass(frozen=True)
 class ConsumerProfile:
-    """Who reads what. ``dispatcher_timeout`` is how many seconds to do without a dispatcher before giving up."""
+    """Who reads what.
+
+    ``dispatcher_timeout`` is how many seconds to do without a dispatcher before giving up; ``heartbeat``: seconds
+    between two reports; ``local_workers`` and ``process``: who is in our own process, and its secret.
+    """
 
     client: str
     job: m.JobParameters
     repetition: int
     service: str
     dispatcher_timeout: float = 3600.0
+    heartbeat: float = HEARTBEAT
     max_outstanding: int | None = None
     host: str = ""
     transports: tuple[str, ...] = ("ipc", "tcp")
@@ -116,7 +121,7 @@ class ConsumerCore:
         if self._leaving:
             self._tick_leaving(now)
             return
-        if self._asked is None or now - self._asked >= HEARTBEAT:
+        if self._asked is None or now - self._asked >= self.profile.heartbeat:
             self._speak(now)
         self.links.tick(now)
         if not self.finished:

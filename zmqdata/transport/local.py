@@ -1,6 +1,6 @@
-"""Workers and clients of one process: who is here, and channels on which a worker hands blocks to a client as they are.
+"""Workers and clients of one process: who is here, and how a worker hands blocks to a client as they are.
 
-A channel stands in for the two ends of a data connection. What is put into it belongs to the receiver.
+A handover stands in for the two ends of a data connection. What is put into it belongs to the receiver.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 SCHEME = "local://"
 _process = secrets.token_hex(16)
 _workers: set[str] = set()
-_channels: dict[str, Channel] = {}
+_handovers: dict[str, Handover] = {}
 _lock = threading.Lock()
 
 
-def process_token() -> str:
+def token_of_process() -> str:
     """A secret that only this process knows: who brings it can be handed objects."""
     return _process
 
@@ -41,7 +41,7 @@ def local_workers() -> tuple[str, ...]:
         return tuple(sorted(_workers))
 
 
-class Channel:
+class Handover:
     """The data connection of a link within one process; made by the worker, which is called ``sender`` here.
 
     What is put in before the receiver comes waits for it. Both sides may close it, from any thread.
@@ -55,7 +55,7 @@ class Channel:
         self._open = True
         self._lock = threading.Lock()
         with _lock:
-            _channels[self.address] = self
+            _handovers[self.address] = self
 
     def put(self, message: Any) -> None:
         """Hands a message over; after the end it is dropped."""
@@ -83,17 +83,17 @@ class Channel:
     def close(self) -> None:
         """Ends it for the sender."""
         with _lock:
-            _channels.pop(self.address, None)
+            _handovers.pop(self.address, None)
         with self._lock:
             if self._open and self._broken is not None:
                 self._broken()
             self._open = False
 
 
-def find_channel(address: str) -> Channel | None:
-    """The channel with this address, if it is open."""
+def find_handover(address: str) -> Handover | None:
+    """The handover with this address, if it is open."""
     with _lock:
-        return _channels.get(address)
+        return _handovers.get(address)
 
 
 def _forget_all() -> None:
@@ -101,7 +101,7 @@ def _forget_all() -> None:
     global _process, _lock
     _process, _lock = secrets.token_hex(16), threading.Lock()
     _workers.clear()
-    _channels.clear()
+    _handovers.clear()
 
 
 os.register_at_fork(after_in_child=_forget_all)

@@ -20,7 +20,7 @@ from zmqdata.errors import InvalidArgumentError
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import bind_endpoint, host_token, join_address, split_address
 from zmqdata.transport.folders import SocketFolder
-from zmqdata.transport.local import Channel, process_token
+from zmqdata.transport.local import Handover, token_of_process
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 
@@ -65,7 +65,7 @@ class LinkSockets:
         self._data_ports = data_ports
         self._report = report
         self._links: dict[str, PushSocket] = {}
-        self._channels: dict[str, Channel] = {}
+        self._handovers: dict[str, Handover] = {}
         self._far: set[str] = set()
         self._folder: SocketFolder | None = None
         self._rejects = rejects
@@ -78,10 +78,10 @@ class LinkSockets:
         return bool(self._far)
 
     def bind(self, command: c.BindLink) -> None:
-        """Binds a link: a path when both sides share the host, else a TCP port, or a channel within one process."""
-        if "local" in command.transports and command.process == process_token():
-            channel = self._channels[command.link] = Channel()
-            self._report(c.LinkBound(command.link, channel.address, ""))
+        """Binds a link: a path when both sides share the host, else a TCP port, or a handover within one process."""
+        if "local" in command.transports and command.process == token_of_process():
+            handover = self._handovers[command.link] = Handover()
+            self._report(c.LinkBound(command.link, handover.address, ""))
             return
         near = command.host == host_token()
         try:
@@ -131,9 +131,9 @@ class LinkSockets:
 
     def unbind(self, command: c.UnbindLink) -> None:
         """Closes the socket of a link and frees its port or path."""
-        channel = self._channels.pop(command.link, None)
-        if channel is not None:
-            channel.close()
+        handover = self._handovers.pop(command.link, None)
+        if handover is not None:
+            handover.close()
         link = self._links.pop(command.link, None)
         self._far.discard(command.link)
         if link is None:
@@ -145,8 +145,8 @@ class LinkSockets:
 
     def push(self, command: c.Push) -> None:
         """Sends a message on a link, as soon as its client is connected."""
-        if command.link in self._channels:
-            self._channels[command.link].put((command.header, command.frames))
+        if command.link in self._handovers:
+            self._handovers[command.link].put((command.header, command.frames))
             return
         link = self._links.get(command.link)
         if link is not None:
@@ -187,7 +187,7 @@ class LinkSockets:
 
     def close(self) -> None:
         """Closes all sockets; the loop has ended."""
-        for name in [*self._links, *self._channels]:
+        for name in [*self._links, *self._handovers]:
             self.unbind(c.UnbindLink(name))
         self._check.close()
         if self._folder is not None:

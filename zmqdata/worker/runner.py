@@ -15,7 +15,7 @@ import msgspec
 from zmqdata import commands as c
 from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder
 from zmqdata.core.ranges import RangeSet
-from zmqdata.errors import DataServiceError, FailedPreconditionError, PipelineError
+from zmqdata.errors import DataServiceError, FailedPreconditionError, InvalidArgumentError, PipelineError
 from zmqdata.failures import encode_failure
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.messages import TaskDefinition
@@ -311,6 +311,13 @@ class TaskRunner:
         return placed
 
     def _finish(self) -> None:
+        if self.definition.cache and not self._stopped:
+            self._fail(
+                InvalidArgumentError(
+                    "Cross-trainer caching requires the input dataset to be infinite, but it ended after "
+                    f"{self._number} elements. Add repeat() before distribute()."
+                )
+            )
         with self._lock:
             if self._builder.count:
                 self._emit()

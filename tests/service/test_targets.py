@@ -1,0 +1,128 @@
+"""Facts about target workers, and reads within one process."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.service.conftest import Service
+from zmqdata import Dataset
+from zmqdata.errors import InvalidArgumentError, PipelineError
+from zmqdata.transport.local import withdraw_worker
+
+
+def numbers(dataset: Any) -> list[int]:
+    return [int(element) for element in dataset]
+
+
+@pytest.fixture
+def half(make_service: Callable[..., Service]) -> Service:
+    """One worker of this process, and one that counts as another process's."""
+    service = make_service(workers=2)
+    withdraw_worker(service.workers[1].address)
+    return service
+
+
+@pytest.mark.parametrize(("target", "copies"), [("AUTO", 2), ("ANY", 2), ("LOCAL", 1), ("local", 1)])
+def test_targets_choose_the_workers(half: Service, target: str, copies: int) -> None:
+    """LOCAL reads the worker of this process alone, the others read both."""
+    ds = half.read(Dataset.range(100), "parallel_epochs", target_workers=target)
+    assert Counter(numbers(ds)) == Counter(dict.fromkeys(range(100), copies))
+
+
+@pytest.mark.parametrize("mode", ["parallel_epochs", "distributed_epoch"])
+def test_local_reads_give_everything(half: Service, mode: str) -> None:
+    """The workers beside a client run all of its job, in either mode, and again when it is read again."""
+    ds = half.read(Dataset.range(1000), mode, target_workers="LOCAL")
+    assert sorted(numbers(ds)) == sorted(numbers(ds)) == list(range(1000))
+
+
+def test_colocated_workers_of_others_are_left_out(make_service: Callable[..., Service]) -> None:
+    """AUTO does not read a worker tagged COLOCATED that is in another process; ANY does."""
+    service = make_service(workers=1)
+    withdraw_worker(service.add_worker(worker_tags=("colocated",)).address)
+    ds = Dataset.range(50)
+    assert len(numbers(service.read(ds, "parallel_epochs"))) == 50
+    assert len(numbers(service.read(ds, "parallel_epochs", target_workers="ANY"))) == 100
+    assert sorted(numbers(service.read(ds))) == list(range(50))
+
+
+def test_other_tags_change_nothing(make_service: Callable[..., Service]) -> None:
+    """A worker with any other tag is read as one without."""
+    service = make_service(workers=1)
+    withdraw_worker(service.add_worker(worker_tags=("GPU",)).address)
+    assert len(numbers(service.read(Dataset.range(50), "parallel_epochs"))) == 100
+
+
+def test_local_reads_need_a_local_worker(make_service: Callable[..., Service]) -> None:
+    """LOCAL with workers elsewhere only is an error that says what to do."""
+    service = make_service(workers=1)
+    withdraw_worker(service.workers[0].address)
+    with pytest.raises(InvalidArgumentError, match="Local reads require local tf.data workers, but no local worker"):
+        next(iter(service.read(Dataset.range(5), target_workers="LOCAL")))
+
+
+def test_clients_of_a_job_agree_on_the_target(service: Service) -> None:
+    """A named job has one target, and the second client is told of both sides."""
+    first = iter(service.read(Dataset.range(100).repeat(), job_name="shared"))
+    next(first)
+    with pytest.raises(InvalidArgumentError, match="Existing target workers: <AUTO>; got <ANY>"):
+        next(iter(service.read(Dataset.range(100).repeat(), job_name="shared", target_workers="ANY")))
+    first.close()
+
+
+class Unsendable:
+    """Holds a lock, so that it cannot be pickled."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.lock = threading.Lock()
+
+
+def test_local_elements_are_handed_over_as_they_are(service: Service) -> None:
+    """Within one process anything can be an element, as nothing is serialised."""
+    ds = Dataset.range(10).map(lambda x: {"object": Unsendable(int(x)), "array": np.full(3, x)})
+    found = list(service.read(ds, target_workers="LOCAL"))
+    assert sorted(element["object"].number for element in found) == list(range(10))
+    assert all((element["array"] == element["object"].number).all() for element in found)
+
+
+def test_local_failures_take_the_place_of_their_element(make_service: Callable[..., Service]) -> None:
+    """A user's error within one process is raised once, and the iteration goes on behind it."""
+    ds = make_service(workers=1).read(Dataset.range(4).map(lambda x: 6 // (int(x) - 1)), target_workers="LOCAL")
+    it, found = iter(ds), []
+    with pytest.raises(PipelineError, match="ZeroDivisionError"):
+        found.extend(it)
+    assert [*found, *it] == [-6, 6, 3]
+
+
+def test_local_is_a_transport(half: Service) -> None:
+    """data_transfer_protocol="local" reads as target LOCAL does, and contradicts ANY."""
+    ds = Dataset.range(20)
+    assert len(numbers(half.read(ds, "parallel_epochs", data_transfer_protocol="local"))) == 20
+    assert len(numbers(half.read(ds, "parallel_epochs", target_workers="LOCAL", data_transfer_protocol="tcp"))) == 20
+    with pytest.raises(InvalidArgumentError, match="contradict|leave one of the two out"):
+        half.read(ds, target_workers="ANY", data_transfer_protocol="local")
+
+
+def test_local_tasks_end_with_their_reader(service: Service) -> None:
+    """A worker that is read by its own process only keeps no task of an iterator that was closed."""
+    ds = service.read(Dataset.range(10).repeat(), "parallel_epochs", target_workers="LOCAL")
+    for _ in range(3):
+        it = iter(ds)
+        assert len(list(islice(it, 5))) == 5
+        it.close()
+    assert all(worker.num_tasks() <= 3 for worker in service.workers)
+
+
+@pytest.mark.parametrize("target", ["local ", "REMOTE", "", None, 3])
+def test_other_targets_are_refused_at_the_call(service: Service, target: Any) -> None:
+    """A target that does not exist is an error before anything is read."""
+    with pytest.raises(InvalidArgumentError, match="Unrecognized target workers"):
+        service.read(Dataset.range(5), target_workers=target)

@@ -1,0 +1,150 @@
+"""The arguments of ``distribute`` and ``from_dataset_id``, checked: every mistake is an error at the call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zmqdata.blocks import validate_compression
+from zmqdata.client.calls import check_timeout
+from zmqdata.client.policies import ShardingPolicy, parse_processing_mode
+from zmqdata.errors import InvalidArgumentError, NotFoundError
+from zmqdata.transport.addresses import parse_service
+
+TRANSPORTS = {None: ("ipc", "tcp"), "tcp": ("tcp",), "ipc": ("ipc",), "local": ("local",)}
+TARGETS = ("AUTO", "ANY", "LOCAL")
+
+
+@dataclass(frozen=True)
+class CrossTrainerCache:
+    """Lets several training jobs read one job of the service, each all of it, at its own pace (tf.data's class).
+
+    Workers keep a window of the newest elements (``WorkerConfig.cross_trainer_cache_size_bytes``). The fastest has new
+    ones made; one that is slower than the window holds skips ahead, which is counted and warned of.
+
+    Args:
+        trainer_id: who reads: those with the same id share one copy.
+
+    Raises:
+        ValueError: the id is empty.
+
+    Example:
+        >>> CrossTrainerCache(trainer_id="learning-rate-0.1").trainer_id
+        'learning-rate-0.1'
+    """
+
+    trainer_id: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.trainer_id, str) or not self.trainer_id:
+            raise ValueError(
+                f"tf.data service cross-trainer cache requires a non-empty trainer ID. Got {self.trainer_id!r}: name "
+                "the training job, for example CrossTrainerCache(trainer_id='run-1')"
+            )
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How a distributed dataset is read."""
+
+    policy: ShardingPolicy
+    service: str | tuple[str, str]
+    job_name: str | None
+    max_outstanding_requests: int | None
+    data_transfer_protocol: str | None
+    compression: str | None
+    cross_trainer_cache: CrossTrainerCache | None
+    target_workers: str
+    heartbeat: float
+    dispatcher_timeout: float
+
+    @property
+    def is_local(self) -> bool:
+        """Whether elements are taken as they are from workers in this process."""
+        return self.target_workers == "LOCAL" and self.data_transfer_protocol in (None, "local")
+
+    @property
+    def transports(self) -> tuple[str, ...]:
+        """What links may use, the best first."""
+        return TRANSPORTS["local" if self.is_local else self.data_transfer_protocol]
+
+
+def checked_options(
+    *,
+    processing_mode: object,
+    service: object,
+    job_name: object,
+    max_outstanding_requests: object,
+    data_transfer_protocol: object,
+    compression: object,
+    cross_trainer_cache: object,
+    target_workers: object,
+    task_refresh_interval_hint_ms: object,
+    dispatcher_timeout: object,
+) -> ReadOptions:
+    """The arguments as the user gave them, after all have been checked."""
+    policy = parse_processing_mode(processing_mode)
+    parse_service(service)  # type: ignore[arg-type]  # says itself what is wrong
+    _check_job_name(job_name)
+    _check_count("max_outstanding_requests", max_outstanding_requests)
+    _check_count("task_refresh_interval_hint_ms", task_refresh_interval_hint_ms)
+    target = _checked_target(target_workers)
+    if data_transfer_protocol == "local":
+        if target == "ANY":
+            raise InvalidArgumentError(
+                "data_transfer_protocol='local' reads from workers of this process only, target_workers='ANY' from "
+                "all: leave one of the two out"
+            )
+        target = "LOCAL"
+    _check_protocol(data_transfer_protocol)
+    _check_cache(cross_trainer_cache, job_name)
+    check_timeout("dispatcher_timeout", dispatcher_timeout)
+    milliseconds = 1000 if task_refresh_interval_hint_ms is None else task_refresh_interval_hint_ms
+    return ReadOptions(
+        policy=policy,
+        service=service,  # type: ignore[arg-type]  # checked above, as is what follows
+        job_name=job_name,  # type: ignore[arg-type]
+        max_outstanding_requests=max_outstanding_requests,  # type: ignore[arg-type]
+        data_transfer_protocol=data_transfer_protocol,  # type: ignore[arg-type]
+        compression=validate_compression(compression),
+        cross_trainer_cache=cross_trainer_cache,  # type: ignore[arg-type]
+        target_workers=target,
+        heartbeat=milliseconds / 1000,  # type: ignore[operator]
+        dispatcher_timeout=dispatcher_timeout,  # type: ignore[arg-type]
+    )
+
+
+def _check_job_name(job_name: object) -> None:
+    if job_name is not None and not isinstance(job_name, str):
+        raise ValueError(f"`job_name` must be a string, but `job_name` was of type {type(job_name)}: {job_name!r}")
+    if job_name == "":
+        raise ValueError("`job_name` must not be empty")
+
+
+def _check_count(name: str, count: object) -> None:
+    if count is not None and (type(count) is not int or count < 1):
+        raise InvalidArgumentError(f"`{name}` must be a positive integer or None, got {count!r}")
+
+
+def _checked_target(target: object) -> str:
+    if not isinstance(target, str) or target.upper() not in TARGETS:
+        raise InvalidArgumentError(
+            f"Unrecognized target workers: {target!r}. `target_workers` is 'AUTO', 'ANY' or 'LOCAL'"
+        )
+    return target.upper()
+
+
+def _check_protocol(protocol: object) -> None:
+    if protocol is not None and protocol not in TRANSPORTS:
+        names = ", ".join(repr(name) for name in TRANSPORTS if name)
+        raise NotFoundError(f"Protocol {protocol!r} is not available: `data_transfer_protocol` is None, {names}")
+
+
+def _check_cache(cache: object, job_name: object) -> None:
+    if cache is None:
+        return
+    if not isinstance(cache, CrossTrainerCache):
+        raise ValueError(f"`cross_trainer_cache` must be a CrossTrainerCache or None, got {cache!r}")
+    if not job_name:
+        raise InvalidArgumentError(
+            "Cross-trainer caching requires named jobs. Got empty `job_name`. Give every training job the same job_name"
+        )
