@@ -64,7 +64,7 @@ def test_local_reads_need_a_local_worker(make_service: Callable[..., Service]) -
     """LOCAL with workers elsewhere only is an error that says what to do."""
     service = make_service(workers=1)
     withdraw_worker(service.workers[0].address)
-    with pytest.raises(InvalidArgumentError, match="Local reads require local tf.data workers, but no local worker"):
+    with pytest.raises(InvalidArgumentError, match=r"Local reads require local tf.data workers, but no local worker"):
         next(iter(service.read(Dataset.range(5), target_workers="LOCAL")))
 
 
@@ -107,7 +107,7 @@ def test_local_is_a_transport(half: Service) -> None:
     ds = Dataset.range(20)
     assert len(numbers(half.read(ds, "parallel_epochs", data_transfer_protocol="local"))) == 20
     assert len(numbers(half.read(ds, "parallel_epochs", target_workers="LOCAL", data_transfer_protocol="tcp"))) == 20
-    with pytest.raises(InvalidArgumentError, match="contradict|leave one of the two out"):
+    with pytest.raises(InvalidArgumentError, match=r"leave one of the two out"):
         half.read(ds, target_workers="ANY", data_transfer_protocol="local")
 
 
