@@ -19,7 +19,7 @@ def test_policies_have_the_numbers_of_tfdata() -> None:
     [
         ("parallel_epochs", ShardingPolicy.OFF),
         ("distributed_epoch", ShardingPolicy.DYNAMIC),
-        (ShardingPolicy.DYNAMIC, ShardingPolicy.DYNAMIC),
+        *((policy, policy) for policy in ShardingPolicy),
     ],
 )
 def test_policies_may_be_named(given: object, policy: ShardingPolicy) -> None:

@@ -89,13 +89,14 @@ def test_failing_names_are_no_files_less(index: int, expected: list[Any]) -> Non
 
 def test_what_lies_under_static_shards_is_the_same_for_all() -> None:
     """Whatever the seeds of their tasks, shards with one seed are parts of one order."""
-    shuffled = nodes.Shuffle(inputs=(count(9),), buffer_size=9)
-    parts = [
-        ints(run(nodes.StaticShard(inputs=(shuffled,), num_shards=3, index=index, seed=5), Context(seed=index)))
-        for index in range(3)
-    ]
-    assert sorted(x for part in parts for x in part) == list(range(9))
-    assert [x for row in zip(*parts, strict=True) for x in row] == ints(run(shuffled, Context(seed=5, path=(0,))))
+    for reshuffle in (True, False):
+        shuffled = nodes.Shuffle(inputs=(count(9),), buffer_size=9, reshuffle_each_iteration=reshuffle)
+        parts = []
+        for index in range(3):
+            shard = nodes.StaticShard(inputs=(shuffled,), num_shards=3, index=index, seed=5)
+            parts.append(ints(run(shard, Context(seed=index, fixed_seed=index))))
+        whole = ints(run(shuffled, Context(seed=5, fixed_seed=5, path=(0,))))
+        assert [x for row in zip(*parts, strict=True) for x in row] == whole
 
 
 def test_a_shard_hint_is_for_the_service() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-from zmqdata.errors import UnimplementedError
-
 
 class ShardingPolicy(Enum):
     """How the workers of a job share its input (tf.data's ``ShardingPolicy``).
@@ -37,7 +35,6 @@ def parse_processing_mode(processing_mode: object) -> ShardingPolicy:
 
     Raises:
         ValueError: it is neither.
-        UnimplementedError: a policy that this version does not have.
 
     Example:
         >>> parse_processing_mode("distributed_epoch")
@@ -49,6 +46,4 @@ def parse_processing_mode(processing_mode: object) -> ShardingPolicy:
             f"`processing_mode` must be a ShardingPolicy ({', '.join(ShardingPolicy.__members__)}), "
             f"{' or '.join(map(repr, STRINGS))}. Got {processing_mode!r}."
         )
-    if policy not in (ShardingPolicy.OFF, ShardingPolicy.DYNAMIC):
-        raise UnimplementedError(f"{policy} is not supported in this version; use ShardingPolicy.OFF or DYNAMIC")
     return policy

@@ -69,7 +69,8 @@ class StaticShardIterator(ShardIterator):
 
     def __init__(self, node: nodes.StaticShard, context: Context) -> None:
         # What lies under the shards is run by all workers alike, or they would not be parts of one whole.
-        super().__init__(node, context if node.seed is None else replace(context, seed=node.seed))
+        same = context if node.seed is None else replace(context, seed=node.seed, fixed_seed=node.seed)
+        super().__init__(node, same)
         self._shard = node
         self._counted = 0 if node.of_files else node.num_shards
         self._ended = False
