@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
@@ -87,28 +85,29 @@ def test_only_configured_addresses_may_register() -> None:
     assert "worker's address is not configured" in cluster.sent(m.RequestRefused).text
 
 
-@pytest.mark.parametrize(
-    ("entry", "address", "matches"),
-    [
-        ("::1", "tcp://[::1]:5", True),
-        ("[::1]", "tcp://[::1]:5", True),
-        ("[::1]:5", "tcp://[::1]:5", True),
-        ("[::1]:6", "tcp://[::1]:5", False),
-        ("[::1]:%port%", "tcp://[::1]:5", True),
-        ("::2", "tcp://[::1]:5", False),
-        ("host:%port%", "tcp://host:5", True),
-        ("host:%port_worker%", "tcp://host:5", True),
-        ("host:5", "tcp://host:5", True),
-        ("host:5", "tcp://host:55", False),
-        ("tcp://Host:5", "tcp://host:5", True),
-        ("other:%port%", "tcp://host:5", False),
-    ],
-)
-def test_how_addresses_are_configured(entry: str, address: str, matches: bool) -> None:
-    """An entry is a host, with brackets or without, and one port, any (%port%), or none, which is any too."""
-    cluster = Cluster(busy=False, addresses=("nobody", entry))
-    cluster.hear("w", m.RegisterWorker("w", address, (), "3.11", "0", ()))
-    assert bool(cluster.all_of(m.WorkerRegistered)) == matches
+def test_the_list_of_addresses_is_ordered_and_has_an_end() -> None:
+    """Each worker takes an entry; one too many is refused until another is gone, whose place it gets."""
+    cluster = Cluster(busy=False, addresses=("h", "h:%port%"))
+    for port in (1, 2):
+        cluster.hear(f"w{port}", m.RegisterWorker(f"w{port}", f"tcp://h:{port}", (), "3.11", "0", ()))
+        assert cluster.all_of(m.WorkerRegistered)
+    third = m.RegisterWorker("w3", "tcp://h:3", (), "3.11", "0", ())
+    cluster.hear("w3", third)
+    assert "other workers are already running at the configured host" in cluster.sent(m.RequestRefused).text
+    cluster.hear("w1", m.WorkerStopped("w1"))
+    cluster.hear("w3", third)
+    assert cluster.all_of(m.WorkerRegistered)
+    assert cluster.core.places.index("tcp://h:3") == 0
+
+
+def test_a_successor_at_the_same_address_keeps_the_place() -> None:
+    """That its predecessor is found dead later frees nothing."""
+    cluster = Cluster(busy=False, addresses=("h",))
+    for name in ("old", "new"):
+        cluster.hear(name, m.RegisterWorker(name, "tcp://h:1", (), "3.11", "0", ()))
+    cluster.hear("old", m.WorkerStopped("old"))
+    cluster.hear("w", m.RegisterWorker("w", "tcp://h:2", (), "3.11", "0", ()))
+    assert "already running" in cluster.sent(m.RequestRefused).text
 
 
 def test_a_silent_worker_is_probed_and_a_disconnected_one_given_up() -> None:

@@ -34,11 +34,13 @@ def test_selections_read_as_they_are_written() -> None:
         node = node.inputs[0]
 
 
-def test_a_hint_is_kept() -> None:
-    """SHARD_HINT for both arguments stays in the node for the service."""
-    node = TEN.shard(SHARD_HINT, index=SHARD_HINT).node
+@pytest.mark.parametrize("index", [SHARD_HINT, 0, 5])
+def test_a_hint_is_kept(index: int) -> None:
+    """SHARD_HINT for the number of shards stays in the node for the service, whatever the index."""
+    node = TEN.shard(SHARD_HINT, index=index).node
     assert isinstance(node, nodes.Shard)
     assert node.is_hint
+    assert node.index == SHARD_HINT
 
 
 def test_scan_turns_lists_into_arrays() -> None:
@@ -118,9 +120,10 @@ def test_resampling_is_the_same_with_a_seed() -> None:
     ("make", "error", "text"),
     [
         (lambda: TEN.shard(0, 0), ValueError, "num_shards must be at least 1"),
-        (lambda: TEN.shard(2, 2), ValueError, "index must be below num_shards, which is 2; got 2"),
-        (lambda: TEN.shard(2, SHARD_HINT), ValueError, "for both arguments or none"),
-        (lambda: TEN.shard(SHARD_HINT, 0), ValueError, "for both arguments or none"),
+        (lambda: TEN.shard(2, 2), ValueError, r"Index must be between 0 and 1 \(currently index = 2\)\."),
+        (lambda: TEN.shard(5, SHARD_HINT), InvalidArgumentError, r"between 0 and 4 \(currently index = -1\)\."),
+        (lambda: TEN.shard(5, SHARD_HINT), InvalidArgumentError, "SHARD_HINT is meant for num_shards"),
+        (lambda: TEN.shard(SHARD_HINT, "0"), TypeError, "index must be an int"),
         (lambda: TEN.shard("2", 0), TypeError, "num_shards must be an int"),
         (lambda: TEN.take_while(1), TypeError, "predicate must be callable"),
         (lambda: TEN.scan(0, None), TypeError, "scan_func must be callable"),

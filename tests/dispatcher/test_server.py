@@ -7,33 +7,32 @@ import logging
 import pytest
 
 from zmqdata import DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer
-from zmqdata.dispatcher.server import with_resolved
+from zmqdata.dispatcher.server import host_aliases
+from zmqdata.errors import FailedPreconditionError
 
 
 def test_names_are_resolved_when_a_dispatcher_starts() -> None:
-    """Behind a host name stand its numeric addresses, with its port; an address stands for itself."""
-    assert {"localhost", "127.0.0.1"} <= set(with_resolved(["localhost"]))
-    assert {"localhost:5", "127.0.0.1:5"} <= set(with_resolved(["localhost:5"]))
-    assert set(with_resolved(["localhost:%port%"])) <= {"localhost:%port%", "127.0.0.1", "::1"}
-    assert with_resolved(["10.0.0.1", "[::1]:5"]) == ("10.0.0.1", "[::1]:5")
-
-
-def test_addresses_are_told_in_their_short_form() -> None:
-    """An IPv6 address that is written out at length stands for its short form too."""
-    assert with_resolved(["[0:0:0:0:0:0:0:1]:5"]) == ("[0:0:0:0:0:0:0:1]:5", "[::1]:5")
+    """A host name stands for its numeric addresses, an address for itself in its short form."""
+    assert "127.0.0.1" in host_aliases(["LocalHost:%port%"])["localhost"]
+    assert host_aliases(["10.0.0.1", "[0:0:0:0:0:0:0:1]:5"]) == {"10.0.0.1": ("10.0.0.1",), "::1": ("::1",)}
 
 
 def test_an_unknown_name_is_kept(caplog: pytest.LogCaptureFixture) -> None:
-    """A name that nobody knows is warned of and kept, as workers may announce that very name."""
+    """A name that nobody knows is warned of, as only workers that announce that very name may come."""
     with caplog.at_level(logging.WARNING):
-        assert with_resolved(["no-such-host.invalid:5"]) == ("no-such-host.invalid:5",)
+        assert host_aliases(["no-such-host.invalid:5"]) == {}
     assert "Unknown host 'no-such-host.invalid'" in caplog.text
 
 
-def test_a_port_is_a_number() -> None:
-    """A dispatcher with an entry whose port is no number does not start, and says which."""
-    with pytest.raises(ValueError, match="--worker-address host:five has the port 'five'; expected a number"):
-        DispatchServer(DispatcherConfig(worker_addresses=("host:five",)))
+def test_a_port_may_have_a_name() -> None:
+    """A dispatcher takes named ports; a worker with a number is not the one that is meant, and does not start."""
+    config = DispatcherConfig(worker_addresses=("localhost:worker",))
+    with (
+        DispatchServer(config) as dispatcher,
+        WorkerServer(WorkerConfig(dispatcher.target)) as worker,
+        pytest.raises(FailedPreconditionError, match="The worker's address is not configured"),
+    ):
+        worker.wait_registered(10)
 
 
 def test_a_worker_is_let_in_by_the_name_of_its_host() -> None:

@@ -16,6 +16,11 @@ from zmqdata.iterators.selections import identity
 from zmqdata.nodes import SHARD_HINT, Node, Range
 from zmqdata.specs import INFINITE_CARDINALITY, TensorSpec
 
+ADVICE = (
+    "Divide what is in them among more files, use fewer workers, or distribute the dataset with ShardingPolicy.DATA or "
+    "DYNAMIC"
+)
+
 
 def count(stop: int) -> Range:
     return Range(start=0, stop=stop)
@@ -53,6 +58,45 @@ def test_shards_act_on_the_part_of_a_worker() -> None:
     """With a provider, every nth element of what came from it."""
     node = nodes.Shard(inputs=(count(99),), num_shards=2, index=1)
     assert ints(check_restore(node, provided([[(10, 13), (40, 43)]]))) == [11, 40, 42]
+
+
+@pytest.mark.parametrize("of_files", [True, False])
+@pytest.mark.parametrize(("shards", "index"), [(1, 0), (3, 0), (3, 2), (10, 9)])
+def test_static_shards_are_every_nth_element(shards: int, index: int, of_files: bool) -> None:
+    """They have the elements of a shard, and are restored exactly at every step."""
+    node = nodes.StaticShard(inputs=(count(10),), num_shards=shards, index=index, of_files=of_files, seed=1)
+    assert ints(check_restore(node)) == list(range(10))[index::shards]
+
+
+@pytest.mark.parametrize("index", [0, 2, 4])
+def test_a_shard_of_files_has_a_file(index: int) -> None:
+    """Where there are fewer names than shards all of them say so, once; where there is none they are empty."""
+    node = nodes.StaticShard(inputs=(count(3),), num_shards=5, index=index, of_files=True)
+    text = f"range(3) has 3 files, not enough for the required 5 shards/workers. {ADVICE}"
+    assert check_restore(node) == [("raised", "InvalidArgumentError", text)]
+    assert check_restore(nodes.StaticShard(inputs=(count(0),), num_shards=5, index=index, of_files=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"), [(0, [0, "raised"]), (1, ["raised", "raised", 4]), (2, ["raised", 2, "raised", 5])]
+)
+def test_failing_names_are_no_files_less(index: int, expected: list[Any]) -> None:
+    """They are counted; while the first names are, those of later shards fail in silence, as they do so there."""
+    failing = nodes.Map(inputs=(count(6),), function=lambda x: 1 // int(x not in (1, 3)) and int(x))
+    node = nodes.StaticShard(inputs=(failing,), num_shards=3, index=index, of_files=True)
+    assert ints(check_restore(node)) == expected
+
+
+def test_what_lies_under_static_shards_is_the_same_for_all() -> None:
+    """Whatever the seeds of their tasks, shards with one seed are parts of one order."""
+    for reshuffle in (True, False):
+        shuffled = nodes.Shuffle(inputs=(count(9),), buffer_size=9, reshuffle_each_iteration=reshuffle)
+        parts = []
+        for index in range(3):
+            shard = nodes.StaticShard(inputs=(shuffled,), num_shards=3, index=index, seed=5)
+            parts.append(ints(run(shard, Context(seed=index, fixed_seed=index))))
+        whole = ints(run(shuffled, Context(seed=5, fixed_seed=5, path=(0,))))
+        assert [x for row in zip(*parts, strict=True) for x in row] == whole
 
 
 def test_a_shard_hint_is_for_the_service() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-from zmqdata.errors import UnimplementedError
-
 
 class ShardingPolicy(Enum):
     """How the workers of a job share its input (tf.data's ``ShardingPolicy``).
@@ -13,7 +11,12 @@ class ShardingPolicy(Enum):
     * ``OFF``: each worker reads everything, in its own order; the job gives as many copies as there are workers.
     * ``DYNAMIC``: the dispatcher hands each split of the sources to one worker; the job gives every element once.
 
-    The others (``FILE``, ``DATA``, ``FILE_OR_DATA``, ``HINT``) have their names reserved and are not supported yet.
+    The others are static: worker i of the n in the dispatcher's ``worker_addresses`` takes part i, and only that.
+
+    * ``FILE``: each worker reads its part of the files. There must be a reader of files, and as many files as workers.
+    * ``DATA``: each worker runs all of the pipeline and keeps every n-th of its elements.
+    * ``FILE_OR_DATA``: as ``FILE`` where the pipeline reads files, else as ``DATA``.
+    * ``HINT``: ``shard(SHARD_HINT, SHARD_HINT)`` in the pipeline says where it is divided.
     """
 
     OFF = 0
@@ -32,7 +35,6 @@ def parse_processing_mode(processing_mode: object) -> ShardingPolicy:
 
     Raises:
         ValueError: it is neither.
-        UnimplementedError: a policy that this version does not have.
 
     Example:
         >>> parse_processing_mode("distributed_epoch")
@@ -41,9 +43,7 @@ def parse_processing_mode(processing_mode: object) -> ShardingPolicy:
     policy = STRINGS.get(processing_mode) if isinstance(processing_mode, str) else processing_mode
     if not isinstance(policy, ShardingPolicy):
         raise ValueError(
-            "`processing_mode` must be a ShardingPolicy (OFF, DYNAMIC), \"parallel_epochs\" or \"distributed_epoch\". "
-            f"Got {processing_mode!r}."
+            f"`processing_mode` must be a ShardingPolicy ({', '.join(ShardingPolicy.__members__)}), "
+            f"{' or '.join(map(repr, STRINGS))}. Got {processing_mode!r}."
         )
-    if policy not in (ShardingPolicy.OFF, ShardingPolicy.DYNAMIC):
-        raise UnimplementedError(f"{policy} is not supported in this version; use ShardingPolicy.OFF or DYNAMIC")
     return policy

@@ -6,8 +6,7 @@ events find their way, splits are leased, and time passes.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,8 @@ from zmqdata.core.hosting import Hosting
 from zmqdata.core.jobs import Jobs
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
-from zmqdata.core.placement import WorkerFacts
+from zmqdata.core.placement import Placement, WorkerFacts
+from zmqdata.core.places import Places
 from zmqdata.core.splits import lease_size
 from zmqdata.core.state import DispatcherState, Iteration, Task
 from zmqdata.errors import FailedPreconditionError, NotFoundError
@@ -53,18 +53,23 @@ class DispatcherCore:
     Args:
         seed: decides every random choice; the shell draws it once.
         times: how long to wait for what.
-        worker_addresses: hosts (``host``, ``host:port`` or ``host:%port%``) that workers may register from; empty: any.
+        worker_addresses: the ordered list of addresses that workers may register from; empty: any. See ``Places``.
+        aliases: other names of the hosts in that list.
     """
 
     def __init__(
-        self, seed: int, times: DispatcherTimes = DispatcherTimes(), worker_addresses: tuple[str, ...] = ()
+        self,
+        seed: int,
+        times: DispatcherTimes = DispatcherTimes(),
+        worker_addresses: tuple[str, ...] = (),
+        aliases: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self.out = Outbox(seed)
         self.times = times
-        self.worker_addresses = worker_addresses
+        self.places = Places(worker_addresses, aliases)
         self.workers = Roster()
         self.clients = Roster()
-        self.hosting = Hosting(self.out, self.workers, self.clients)
+        self.hosting = Hosting(self.out, self.workers, self.clients, Placement(self.places))
         self.datasets = Datasets(self.out, times.gc_timeout)
         self.jobs = Jobs(self.out, self.hosting, self.clients, times.gc_timeout, times.client_gone_timeout)
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
@@ -119,7 +124,7 @@ class DispatcherCore:
             self.out.send(self.clients.peer(client), m.Probe())
         for member in self.workers.disconnected(now, self.times.disconnect_grace):
             self.out.note("warning", f"worker {self.hosting.facts[member.name].address} is lost: no connection")
-            self.hosting.lose_worker(member.name)
+            self._lose_worker(member.name)
         self.jobs.expire(now, self.times.client_timeout)
         if now - self._collected >= self.times.gc_interval:
             self._collected = now
@@ -133,13 +138,10 @@ class DispatcherCore:
     # --- workers
 
     def _register_worker(self, peer: c.Peer, ask: m.RegisterWorker, now: float) -> None:
-        if self.worker_addresses and not any(_matches(entry, ask.address) for entry in self.worker_addresses):
-            text = (
-                f"Worker {ask.address} may not register. The worker's address is not configured: the dispatcher was "
-                f"started with --worker-address {', '.join(self.worker_addresses)}. Start the worker on one of these "
-                "hosts, or add its address."
-            )
-            self.out.refuse(peer, ask.worker, FailedPreconditionError, text)
+        try:
+            self.places.place(ask.address)
+        except FailedPreconditionError as error:
+            self.out.refuse(peer, ask.worker, FailedPreconditionError, str(error))
             return
         known = ask.worker in self.workers
         self.workers.heard(ask.worker, peer, now)
@@ -164,7 +166,14 @@ class DispatcherCore:
     def _worker_stopped(self, peer: c.Peer, message: m.WorkerStopped, now: float) -> None:
         if message.worker in self.workers:
             self.out.note("info", f"worker {self.hosting.facts[message.worker].address} left")
-            self.hosting.lose_worker(message.worker)
+            self._lose_worker(message.worker)
+
+    def _lose_worker(self, name: str) -> None:
+        address = self.hosting.facts[name].address
+        self.hosting.lose_worker(name)
+        # A successor may have come at the same address before anybody noticed that this one was gone.
+        if all(facts.address != address for facts in self.hosting.facts.values()):
+            self.places.leave(address)
 
     def _holdings(self, peer: c.Peer, report: m.HoldingsReported, now: float) -> None:
         self.hosting.take_holdings(report)
@@ -237,26 +246,3 @@ class DispatcherCore:
         self.out.note("error", text)
         for client in sorted(iteration.clients):
             self.out.refuse(self.clients.peer(client), client, NotFoundError, text)
-
-
-def _matches(entry: str, address: str) -> bool:
-    """Whether a worker's announced address is meant by a configured host, with a port or with none."""
-    host, port = host_and_port(entry)
-    announced, its_port = host_and_port(address)
-    return host == announced and port in ("", its_port)
-
-
-def host_and_port(address: str) -> tuple[str, str]:
-    """The host without brackets, and the port, ``""`` where none is named or any is meant.
-
-    Example:
-        >>> host_and_port("tcp://[::1]:5"), host_and_port("::1"), host_and_port("Host:%port%")
-        (('::1', '5'), ('::1', ''), ('host', ''))
-    """
-    bare = re.sub(r":%port(_\w*)?%$", "", address.partition("://")[2] or address).lower()
-    if bare.startswith("["):
-        host, _, port = bare[1:].partition("]")
-        return host, port.removeprefix(":")
-    # More than one colon without brackets: all of it is an IPv6 address.
-    host, _, port = bare.partition(":") if bare.count(":") == 1 else (bare, "", "")
-    return host, port

@@ -36,7 +36,11 @@ class Selections(Generic[D]):
 
         Args:
             num_shards: into how many parts the dataset is divided.
-            index: which part, from 0; or ``SHARD_HINT`` for both, which the service fills in by its HINT policy.
+            index: which part, from 0. With ``SHARD_HINT`` as ``num_shards`` the service fills in both, under
+                ``ShardingPolicy.HINT``, whatever is given here.
+
+        Raises:
+            InvalidArgumentError: there is no shard of this index.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(10).shard(3, index=1)]
@@ -44,13 +48,13 @@ class Selections(Generic[D]):
 
         As ``tf.data.Dataset.shard``. In the service it counts per worker.
         """
-        if integer("num_shards", num_shards) == SHARD_HINT or integer("index", index) == SHARD_HINT:
-            if num_shards != index:
-                raise ValueError(f"shard() takes SHARD_HINT for both arguments or none, got {num_shards} and {index}")
+        place = integer("index", index)
+        if integer("num_shards", num_shards) == SHARD_HINT:
             return self._select(nodes.Shard, num_shards=SHARD_HINT, index=SHARD_HINT)
-        count, place = at_least("num_shards", num_shards, 1), at_least("index", index, 0)
-        if place >= count:
-            raise ValueError(f"index must be below num_shards, which is {count}; got {place}")
+        count = at_least("num_shards", num_shards, 1)
+        if not 0 <= place < count:
+            hint = ". SHARD_HINT is meant for num_shards" if place == SHARD_HINT else ""
+            raise InvalidArgumentError(f"Index must be between 0 and {count - 1} (currently index = {place}){hint}.")
         return self._select(nodes.Shard, num_shards=count, index=place)
 
     def take_while(self, predicate: Callable[..., Any]) -> D:

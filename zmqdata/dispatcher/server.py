@@ -16,13 +16,14 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.config import DispatcherConfig
-from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes, host_and_port
+from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
+from zmqdata.core.places import located
 from zmqdata.dispatcher.status import status_of
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import InvalidArgumentError, ProtocolError
 from zmqdata.nodes import matching_files
 from zmqdata.transport import sockets
-from zmqdata.transport.addresses import announced_address, bind_endpoint, host_addresses, join_address, split_address
+from zmqdata.transport.addresses import announced_address, bind_endpoint, host_addresses, split_address
 from zmqdata.transport.lifecycle import Server
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
@@ -38,7 +39,7 @@ class DispatcherShell:
     """
 
     def __init__(self, config: DispatcherConfig) -> None:
-        worker_addresses = with_resolved(config.worker_addresses)
+        aliases = host_aliases(config.worker_addresses)
         self.store = PipelineStore(config.work_dir)
         self.context = sockets.new_context()
         endpoint = bind_endpoint(config.host, config.port)
@@ -56,7 +57,7 @@ class DispatcherShell:
             gc_timeout=config.job_gc_timeout_ms / 1000 if config.job_gc_timeout_ms >= 0 else -1.0,
             gc_interval=config.job_gc_check_interval_ms / 1000,
         )
-        self.core = DispatcherCore(secrets.randbits(62), times, worker_addresses)
+        self.core = DispatcherCore(secrets.randbits(62), times, config.worker_addresses, aliases)
         self.rejects = Rejects()
         self.loop = Loop("zmqdata-dispatcher", self._tick)
         self.loop.read(self.router, self._receive)
@@ -134,34 +135,23 @@ class DispatcherShell:
         self._files.submit(listed)
 
 
-def with_resolved(entries: Sequence[str]) -> tuple[str, ...]:
-    """Configured worker addresses, and behind each host name the numeric addresses that it stands for now.
+def host_aliases(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """For each host name in a list of worker addresses the numeric addresses that it stands for now.
 
-    Workers announce one or the other. A name that nobody knows stays as it is: a worker may announce the same one.
-
-    Raises:
-        ValueError: a port is no number.
+    Workers announce one or the other. A name that nobody knows is left out: a worker may announce the same one.
 
     Example:
-        >>> with_resolved(["127.0.0.1:5", "::1"])
-        ('127.0.0.1:5', '::1')
+        >>> host_aliases(["127.0.0.1:5", "::1"])
+        {'127.0.0.1': ('127.0.0.1',), '::1': ('::1',)}
     """
-    found: dict[str, None] = {}
+    found: dict[str, tuple[str, ...]] = {}
     for entry in entries:
-        found[entry] = None
-        host, port = host_and_port(entry)
-        if port and not port.isdecimal():
-            raise ValueError(
-                f"--worker-address {entry} has the port {port!r}; expected a number, or %port% for any. An IPv6 host "
-                "with a port stands in brackets: [::1]:5050"
-            )
+        host = located(entry).host
         try:
-            numeric = host_addresses(host)
+            found[host] = tuple(dict.fromkeys(host_addresses(host)))
         except InvalidArgumentError as error:
             log.warning("--worker-address %s matches workers that announce this very name only. %s", entry, error)
-            continue
-        found.update((join_address(one, int(port)) if port else one, None) for one in numeric if one != host)
-    return tuple(found)
+    return found
 
 
 class DispatchServer(Server[DispatcherShell]):

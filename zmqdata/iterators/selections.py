@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.errors import DataLossError, FailedPreconditionError, PipelineError
+from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, PipelineError
 from zmqdata.iterators.base import Context, ElementIterator, failure, input_iterator, make_iterator
 from zmqdata.iterators.transforms import UnaryIterator, as_bool
 from zmqdata.specs import INFINITE_CARDINALITY
 
 _log = logging.getLogger("zmqdata")
 _CHUNK = 4096  # bytes of digests that are put together, so that states share them
+
+
+def unfilled_hint(node: nodes.Shard) -> FailedPreconditionError:
+    """What reading a shard comes to whose number and index nobody has filled in."""
+    return FailedPreconditionError(
+        f"{node.label} is filled in by the service in ShardingPolicy.HINT processing mode only: distribute the "
+        "dataset with that policy, or give shard() the number of shards and the index of this one"
+    )
+
+
+def too_few_files(node: nodes.Node, count: int, num_shards: int) -> InvalidArgumentError:
+    """What sharding by file comes to when there are fewer files than shards."""
+    return InvalidArgumentError(
+        f"{node.label} has {count} file{'s' * (count != 1)}, not enough for the required {num_shards} shards/workers. "
+        "Divide what is in them among more files, use fewer workers, or distribute the dataset with "
+        "ShardingPolicy.DATA or DYNAMIC"
+    )
 
 
 @make_iterator.register(nodes.Shard)
@@ -25,10 +44,7 @@ class ShardIterator(UnaryIterator):
     def __init__(self, node: nodes.Shard, context: Context) -> None:
         super().__init__(node, context)
         if node.is_hint:
-            raise FailedPreconditionError(
-                f"{node.label} is filled in by the service in ShardingPolicy.HINT processing mode only: distribute the "
-                "dataset with that policy, or give shard() the number of shards and the index of this one"
-            )
+            raise unfilled_hint(node)
         self._num_shards = node.num_shards
         self._to_skip = node.index
 
@@ -45,6 +61,60 @@ class ShardIterator(UnaryIterator):
     def restore(self, state: Any) -> None:
         self._to_skip, inner = state
         self._input.restore(inner)
+
+
+@make_iterator.register(nodes.StaticShard)
+class StaticShardIterator(ShardIterator):
+    """One worker's shard. Of names of files it pulls one for each shard before it hands out its own, to count them."""
+
+    def __init__(self, node: nodes.StaticShard, context: Context) -> None:
+        # What lies under the shards is run by all workers alike, or they would not be parts of one whole.
+        same = context if node.seed is None else replace(context, seed=node.seed, fixed_seed=node.seed)
+        super().__init__(node, same)
+        self._shard = node
+        self._counted = 0 if node.of_files else node.num_shards
+        self._ended = False
+
+    def __next__(self) -> Any:
+        if self._ended:
+            raise StopIteration
+        if self._counted == self._num_shards:
+            return super().__next__()
+        while self._counted < self._shard.index:
+            self._count()
+        if self._counted == self._shard.index:
+            element = self._count()
+            self._count_others()
+            return element
+        self._count_others()
+        return super().__next__()
+
+    def _count(self) -> Any:
+        """The next of the first ``num_shards`` elements. One that fails counts, too."""
+        try:
+            element = next(self._input)
+        except StopIteration:
+            self._ended = True
+            if self._counted:  # with no file at all nobody misses anything, as in tf.data
+                raise too_few_files(self._node.input, self._counted, self._num_shards) from None
+            raise
+        except Exception:
+            self._counted += 1
+            raise
+        self._counted += 1
+        return element
+
+    def _count_others(self) -> None:
+        while self._counted < self._num_shards:
+            with contextlib.suppress(DataLossError, PipelineError):  # raised in the shard that it belongs to
+                self._count()
+
+    def state(self) -> Any:
+        return [self._counted, self._ended, super().state()]
+
+    def restore(self, state: Any) -> None:
+        self._counted, self._ended, inner = state
+        super().restore(inner)
 
 
 class EndingIterator(UnaryIterator):

@@ -33,6 +33,7 @@ from zmqdata.nodes.selections import (
     RejectionResample,
     Scan,
     Shard,
+    StaticShard,
     TakeWhile,
     Unique,
 )
@@ -110,6 +111,7 @@ __all__ = [
     "Skip",
     "Snapshot",
     "Sql",
+    "StaticShard",
     "TFRecords",
     "Take",
     "TakeWhile",

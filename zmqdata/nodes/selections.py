@@ -42,6 +42,19 @@ class Shard(Unary):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StaticShard(Shard):
+    """The shard of one worker, which the service puts into a pipeline under a static sharding policy.
+
+    Attributes:
+        of_files: whether its elements are names of files, of which each shard must get one at least.
+        seed: of all that lies under it, so that random orders there are the same for all shards; None: the task's.
+    """
+
+    of_files: bool = False
+    seed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TakeWhile(Unary):
     """The elements before the first one for which a predicate is false."""
 

@@ -22,6 +22,7 @@ from zmqdata.messages import TaskDefinition
 from zmqdata.nodes import Options, options_of
 from zmqdata.pipelines import PackedPipeline, open_pipeline
 from zmqdata.remote_errors import text_of
+from zmqdata.sharding import shard_statically
 from zmqdata.splits import Split, SplitProvider
 
 log = logging.getLogger(__name__)
@@ -226,11 +227,13 @@ class TaskRunner:
             raise FailedPreconditionError(
                 "The dispatcher sent another pipeline than the one that was registered. Was its work folder changed?"
             )
-        node = open_pipeline(packed)
+        whole = open_pipeline(packed)
         self._pipeline = b""
-        self._label = node.label
-        providers = tuple(self.providers) if self.definition.processing_mode != "OFF" else None
-        return make_iterator(node, _context(self.definition, providers, options_of(node)))
+        self._label = whole.label
+        task = self.definition
+        node = shard_statically(whole, task.processing_mode, task.num_shards, task.shard, task.iteration_seed)
+        providers = tuple(self.providers) if task.processing_mode == "DYNAMIC" else None
+        return make_iterator(node, _context(task, providers, options_of(whole)))
 
     def _produce(self, iterator: ElementIterator) -> None:
         while True:
