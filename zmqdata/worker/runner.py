@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from zmqdata import commands as c
-from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder
+from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder, Structure, describe_element
 from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import DataServiceError, FailedPreconditionError, InvalidArgumentError, PipelineError
 from zmqdata.failures import encode_failure
@@ -26,6 +26,8 @@ from zmqdata.sharding import shard_statically
 from zmqdata.splits import Split, SplitProvider
 
 log = logging.getLogger(__name__)
+
+Described = tuple[Structure, Sequence[object]]
 
 BLOCK_BYTES = 512 << 10
 BLOCK_ELEMENTS = 16_384
@@ -247,7 +249,8 @@ class TaskRunner:
             except BaseException as error:  # the boundary to user code: the iteration goes on behind it
                 self._fail(error)
                 continue
-            self._add(element)
+            if not self._add(element):
+                self._add_described(element)
         self._finish()
 
     def _await_allowance(self) -> None:
@@ -261,27 +264,35 @@ class TaskRunner:
             while self._emitted >= self._allowed and not self._stopped:
                 self._changed.wait()
 
-    def _add(self, element: object) -> None:
+    def _add(self, element: object, described: Described | None = None) -> bool:
+        """Takes the next element; False when it must be described first: nothing is pickled while the lock is held."""
         with self._lock:
             number = self._number
             if number in self._skip:
                 if self._builder.count:
                     self._emit()
                 self._number = number + 1
-                return
-            try:
-                taken = self._builder.add(element)
-                if not taken:
+                return True
+            if described is not None:
+                if not self._builder.add_described(element, *described):
                     self._emit()
-                    self._builder.add(element)
-            except TypeError as error:
-                self._emit_failure(error)
-                return
+                    self._builder.add_described(element, *described)
+            elif not self._builder.add(element, describe=False):
+                return False
             if self._builder.count == 1:
                 self._first = number
             self._number = number + 1
             if self._hungry or self._builder.nbytes >= BLOCK_BYTES or self._builder.count >= self._most:
                 self._emit()
+            return True
+
+    def _add_described(self, element: object) -> None:
+        try:
+            described = describe_element(element)
+        except TypeError as error:
+            self._fail(error)
+        else:
+            self._add(element, described)
 
     def _emit(self) -> None:
         """Hands the block over. The lock is held."""
