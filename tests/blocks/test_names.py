@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata.blocks.names import attribute, is_closed, named, walk
+from zmqdata.blocks.arrays import make_array
+from zmqdata.blocks.names import attribute, is_closed, named, set_state, walk
 from zmqdata.errors import ProtocolError
 
 HERE = __name__
@@ -58,10 +59,9 @@ sys.modules.setdefault(HERE, sys.modules[Kept.__module__])
         ("builtins", "KeyError", KeyError),
         ("builtins", "Ellipsis", ...),
         ("builtins", "getattr", attribute),
-        ("numpy", "ndarray", np.ndarray),
         ("numpy", "float32", np.float32),
-        ("numpy.core.multiarray", "scalar", np.float64(0).__reduce__()[0]),
-        ("numpy._core.multiarray", "scalar", np.float64(0).__reduce__()[0]),
+        ("zmqdata.blocks.arrays", "make_array", make_array),
+        ("zmqdata.blocks.names", "set_state", set_state),
         (HERE, "Kept", Kept),
         (HERE, "Kept.Inner", Kept.Inner),
         (HERE, "plain", plain),
@@ -90,6 +90,10 @@ def test_values_and_what_users_made_are_found(module: str, qualname: str, found:
         ("pickle", "loads"),
         ("dill", "loads"),
         ("numpy", "load"),
+        ("numpy", "ndarray"),
+        ("numpy", "dtype"),
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("numpy._core.multiarray", "scalar"),
         ("numpy", "generic.tofile"),
         ("numpy", "os"),
         ("zmqdata.pipelines", "open_pipeline"),
@@ -167,6 +171,45 @@ def test_other_attributes_are_refused(owner: object, name: str) -> None:
         owner = enum.Flag
     with pytest.raises(ProtocolError, match="asks for the attribute"):
         attribute(owner, name)
+
+
+class Slotted:
+    """An object without a dict."""
+
+    __slots__ = ("a",)
+
+
+def test_states_are_set_on_instances() -> None:
+    """An instance gets its attributes, its slots, or what its own ``__setstate__`` makes of its state."""
+    kept, slotted, error = Kept(), Slotted(), ValueError()
+    set_state(kept, {"a": 1})
+    set_state(slotted, (None, {"a": 2}))
+    set_state(error, {"a": 3})
+    assert (vars(kept), slotted.a, vars(error)) == ({"a": 1}, 2, {"a": 3})  # type: ignore[attr-defined]
+    matrix = np.arange(3).view(type("Marked", (np.ndarray,), {}))
+    set_state(matrix, {"a": 4})
+    assert vars(matrix) == {"a": 4}
+
+
+@pytest.mark.parametrize(
+    ("instance", "state"),
+    [
+        (Kept, {"a": 1}),
+        (Kept, (None, {"a": 1})),
+        (sys, {"a": 1}),
+        (plain, {"a": 1}),
+        (np.zeros(1), (1, (5,), np.dtype(object), False, b"")),
+        (np.zeros(1).view(type("Marked", (np.ndarray,), {})), (1, (5,), np.dtype(object), False, b"")),
+        (np.dtype("i4"), (3, "<", None, None, None, -1, -1, 0)),
+        (np.float64(1), {}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_states_of_classes_and_of_numpy_are_refused(instance: object, state: object) -> None:
+    """What belongs to everybody is not changed, and numpy's own ``__setstate__`` is never called."""
+    with pytest.raises(ProtocolError, match="sets the state of"):
+        set_state(instance, state)
+    assert not hasattr(Kept, "a")
 
 
 def test_closed_packages() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata.blocks.arrays import MAKERS
 from zmqdata.errors import ProtocolError
 
 _VALUES: dict[str, frozenset[str]] = {
@@ -42,34 +43,6 @@ _CLOSED = frozenset(
 ) | frozenset(sys.stdlib_module_names)
 """Packages of which nothing else may be named: whoever writes an attack knows that they are there."""
 
-_NUMPY_TYPES = ("ndarray", "dtype", "matrix", "recarray", "record")
-
-
-def _numpy_names() -> dict[str, object]:
-    """What pickles of numpy's values name, whichever version wrote them."""
-    reduced = np.zeros(1, object).__reduce__()[0]
-    contiguous = np.zeros(1).__reduce_ex__(5)[0]
-    masked: Any = np.ma.masked_array([1]).__reduce__()
-    found: dict[str, object] = {
-        "numpy.ma.core._mareconstruct": masked[0],
-        "numpy.ma.core.MaskedArray": np.ma.MaskedArray,
-        "numpy.ma.MaskedArray": np.ma.MaskedArray,
-        "numpy.matrixlib.defmatrix.matrix": np.matrix,
-        "numpy.rec.recarray": np.recarray,
-        "numpy.rec.record": np.record,
-        **{f"numpy.{name}": getattr(np, name) for name in _NUMPY_TYPES},
-    }
-    for core in ("numpy.core", "numpy._core"):
-        found[f"{core}.multiarray._reconstruct"] = reduced
-        found[f"{core}.multiarray.scalar"] = np.float64(0).__reduce__()[0]
-        found[f"{core}.numeric._frombuffer"] = contiguous
-        found[f"{core}.records.recarray"] = np.recarray
-    return found
-
-
-_NUMPY = _numpy_names()
-
-
 def named(module: str, qualname: str) -> object:
     """The class or function of this name, for a peer's object leaf.
 
@@ -83,8 +56,8 @@ def named(module: str, qualname: str) -> object:
     <class 'collections.OrderedDict'>
     """
     name = f"{module}.{qualname}"
-    if name in _OURS or name in _NUMPY:
-        return _OURS.get(name, _NUMPY.get(name))
+    if name in _OURS:
+        return _OURS[name]
     closed = is_closed(module)
     found = _found_in_closed(module, qualname) if closed else walk(module, qualname)
     if found is None and not closed:
@@ -157,9 +130,31 @@ def attribute(owner: object, name: str) -> object:
     return getattr(owner, name)
 
 
+def set_state(instance: Any, state: Any) -> None:
+    """In the place of ``BUILD`` in pickles: give an instance its attributes.
+
+    Raises:
+        ProtocolError: it is a class or module, whose attributes belong to everybody, or one of numpy's values, which
+            would believe anything.
+    """
+    if isinstance(instance, (type, types.ModuleType, types.FunctionType, np.ndarray, np.generic, np.dtype)):
+        if not isinstance(instance, np.ndarray) or type(instance) is np.ndarray or not isinstance(state, dict):
+            raise ProtocolError(f"an object sets the state of a {type(instance).__name__}")
+        vars(instance).update(state)
+        return
+    if hasattr(instance, "__setstate__"):
+        instance.__setstate__(state)
+        return
+    attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+    if attributes:
+        vars(instance).update(attributes)
+    for name, value in (slots or {}).items():
+        setattr(instance, name, value)
+
+
 _OURS: dict[str, object] = {
     "builtins.Ellipsis": Ellipsis,
     "builtins.NotImplemented": NotImplemented,
     "builtins.getattr": attribute,
-    f"{__name__}.named": named,
+    **{f"{ours.__module__}.{ours.__qualname__}": ours for ours in (named, set_state, *MAKERS)},
 }

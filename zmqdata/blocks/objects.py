@@ -7,6 +7,7 @@ workers says ``allow_objects=False`` and gets no further than the structure of a
 
 from __future__ import annotations
 
+import copyreg
 import io
 import pickle
 import types
@@ -16,8 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zmqdata.blocks.arrays import reduce_numpy
 from zmqdata.blocks.compression import ALIGNMENT, Bytes, decode_buffer
-from zmqdata.blocks.names import attribute, is_closed, named, walk
+from zmqdata.blocks.names import attribute, is_closed, named, set_state, walk
 from zmqdata.errors import ProtocolError
 from zmqdata.remote_errors import text_of
 
@@ -75,7 +77,7 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         """Called for everything but plain values and containers."""
         if not isinstance(value, _NAMED):
-            return NotImplemented
+            return _reduced(value)
         owner = getattr(value, "__self__", None)
         if owner is not None and not isinstance(owner, types.ModuleType):
             attribute(owner, value.__name__)
@@ -87,6 +89,17 @@ class _Pickler(pickle.Pickler):
             named(module, qualname)
             return NotImplemented
         return named, (module, qualname)
+
+
+def _reduced(value: Any) -> Any:
+    """What the object says about itself, but with `set_state` where unpicklers would believe any state."""
+    reduced = reduce_numpy(value)
+    if reduced is None:
+        reduce = copyreg.dispatch_table.get(type(value))
+        reduced = reduce(value) if reduce is not None else value.__reduce_ex__(5)
+    if isinstance(reduced, str) or len(reduced) < 3 or reduced[2] is None or len(reduced) > 5:
+        return reduced
+    return (*reduced, *[None] * (5 - len(reduced)), set_state)
 
 
 # --------------------------------------------------------------------- layout
@@ -196,7 +209,7 @@ def _steps() -> list[int]:
     """For each opcode its length, or minus the number of bytes that tell its length, or 0 when nobody writes it."""
     steps = [0] * 256
     of_length: dict[int, bytes] = {
-        1: b"N\x88\x89)]}\x8f(t\x85\x86\x87aesu\x90\x91Rb\x81\x92\x93\x94\x97\x98" + b"01",
+        1: b"N\x88\x89)]}\x8f(t\x85\x86\x87aesu\x90\x91R\x81\x92\x93\x94\x97\x98" + b"01",
         2: b"Kh",
         3: b"M",
         5: b"Jj",
@@ -215,10 +228,11 @@ _STEPS = _steps()
 
 
 def check_stream(stream: bytes) -> None:
-    """Refuse a pickle that no pickler of protocol 5 has written, before it is opened.
+    """Refuse a pickle that `pickled` cannot have written, before it is opened.
 
     The opcodes left out are those by which a few bytes make the unpickler take gigabytes (``LONG_BINPUT``), call
-    what is not on its stack (``INST``), or read text; and no length may be beyond the end.
+    what is not on its stack (``INST``), or read text, and ``BUILD``, in whose place `set_state` is called; no length
+    may be beyond the end.
 
     Raises:
         ProtocolError: it is none.
