@@ -361,7 +361,7 @@ def test_the_check_agrees_with_pickletools(value: Any) -> None:
     """A pickle is accepted up to its end, and without its end, or with more behind it, it is refused."""
     stream = pickle.dumps({"k": (value, frozenset(["x"]))}, 5)
     check_stream(stream)
-    assert [place for op, _, place in pickletools.genops(stream) if op.name == "STOP"] == [len(stream) - 1]
+    assert [place for opcode, _, place in pickletools.genops(stream) if opcode.name == "STOP"] == [len(stream) - 1]
     for damaged in (stream[:-1], stream + b".", stream[:-1] + b"\x95."):
         with pytest.raises(ProtocolError):
             check_stream(damaged)

@@ -79,7 +79,7 @@ def make_dtype(described: Any) -> DType:
     if described[0] == "repeated":
         return np.dtype((make_dtype(described[1]), described[2]))
     _, names, parts, places, titles, itemsize, aligned, is_record = described
-    layout = {
+    layout: Any = {
         "names": [*names],
         "formats": [make_dtype(part) for part in parts],
         "offsets": [*places],
@@ -129,9 +129,9 @@ def make_view(array: np.ndarray[Any, DType], kind: Any) -> np.ndarray[Any, DType
     return array.view(_VIEWS.get(kind, kind) if isinstance(kind, str) else kind)
 
 
-def make_masked(data: Any, mask: Any, fill_value: Any) -> Any:
+def make_masked(values: Any, mask: Any, fill_value: Any) -> Any:
     """A masked array. Called while unpickling."""
-    return np.ma.MaskedArray(data, np.ma.nomask if mask is None else mask, fill_value=fill_value)
+    return np.ma.MaskedArray(values, np.ma.nomask if mask is None else mask, fill_value=fill_value)
 
 
 def make_scalar(array: np.ndarray[Any, DType]) -> object:
