@@ -23,9 +23,9 @@ from zmqdata.blocks import (
     BlockMeta,
     Compression,
     EncodedBlock,
+    ReferenceBuilder,
     Structure,
     decode_block,
-    describe_element,
 )
 from zmqdata.blocks.columns import COPY_BELOW, Column
 from zmqdata.blocks.structures import DictOf, Leaf, Node, TupleOf
@@ -266,13 +266,21 @@ def test_structures_may_change_at_every_element(elements: list[Any], order: list
     sent = [elements[number % len(elements)] for number in order]
     for element in sent:
         if not builder.add(element, describe=False):
-            described = describe_element(element)
-            if not builder.add_described(element, *described):
+            described = builder.describe(element)
+            if not builder.add_described(described):
                 found += receive(builder.build())
-                assert builder.add_described(element, *described)
+                assert builder.add_described(described)
     found += receive(builder.build())
     assert len(found) == len(sent)
     assert all(map(same, found, sent))
+
+
+def test_builders_of_references_take_what_is_described_too() -> None:
+    """Who describes elements before adding them may do so without knowing which builder it is."""
+    builder = ReferenceBuilder()
+    assert builder.add(1, describe=False)
+    assert builder.add_described(builder.describe(len))
+    assert [*builder.build().elements()] == [1, len]
 
 
 def test_objects_must_be_allowed() -> None:

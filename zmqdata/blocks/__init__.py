@@ -27,7 +27,6 @@ from zmqdata.blocks.codec import (
     decode_block,
 )
 from zmqdata.blocks.compression import CODECS, Compression, validate_compression
-from zmqdata.blocks.flattening import describe_element
 from zmqdata.blocks.references import ReferenceBuilder, ReferencedBlock
 from zmqdata.blocks.structures import Structure
 
@@ -44,6 +43,5 @@ __all__ = [
     "ReferencedBlock",
     "Structure",
     "decode_block",
-    "describe_element",
     "validate_compression",
 ]

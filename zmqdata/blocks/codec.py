@@ -7,7 +7,7 @@ header may leave it out when the receiver knows it from the block before. How a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -70,6 +70,14 @@ class EncodedBlock:
         return _encoder.encode(BlockMeta(self.count, self._columns, self.structure.node if announce else None))
 
 
+class Described(NamedTuple):
+    """An element with its structure and its leaves, objects pickled."""
+
+    element: object
+    structure: Structure
+    leaves: Sequence[object]
+
+
 class BlockBuilder:
     """Collects elements of one structure and turns them into a block.
 
@@ -115,7 +123,7 @@ class BlockBuilder:
         Args:
             element: any element.
             describe: without it, what cannot be taken at once is not looked at any closer: the answer is False, and
-                `add_described` takes it. For those who must not be kept waiting while objects are pickled.
+                `describe` and `add_described` go on. For those who must not be kept waiting while objects are pickled.
 
         Raises:
             TypeError: the element holds something that does not travel. The block is as it was before.
@@ -124,25 +132,28 @@ class BlockBuilder:
             return False
         leaves = self._flatten(element)
         if leaves is None:
-            return describe and self._add_looked_at(element)
+            return describe and self.add_described(self.describe(element))
         nbytes = 0
         for size, leaf in zip(self._sizers, leaves):  # noqa: B905 - equal lengths, and strict= costs time here
             width = size(leaf)
             if width < 0:
-                return describe and self._add_looked_at(element)
+                return describe and self.add_described(self.describe(element))
             nbytes += width
         self.nbytes += nbytes
         self._rows.append(leaves)
         return True
 
-    def _add_looked_at(self, element: object) -> bool:
-        return self.add_described(element, *describe_element(element, allow_objects=self._allow_objects))
+    def describe(self, element: object) -> Described:
+        """Look at all of an element: the slow way, for first ones, new structures, objects, and lists.
 
-    def add_described(self, element: object, structure: Structure, leaves: Sequence[object]) -> bool:
-        """Append an element that `describe_element` has taken apart, or return False when it needs a new block.
-
-        The slow way, for the first element, a new structure, objects, and leaves that have to be made arrays first.
+        Raises:
+            TypeError: the element holds something that does not travel.
         """
+        return Described(element, *describe_element(element, allow_objects=self._allow_objects))
+
+    def add_described(self, described: Described) -> bool:
+        """Append an element that `describe` has looked at, or return False when it needs a new block."""
+        element, structure, leaves = described
         if structure != self.structure or len(self._rows) >= MAX_ELEMENTS:
             if self._rows:
                 return False

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from zmqdata import commands as c
-from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder, Structure, describe_element
+from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder
 from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import DataServiceError, FailedPreconditionError, InvalidArgumentError, PipelineError
 from zmqdata.failures import encode_failure
@@ -26,8 +27,6 @@ from zmqdata.sharding import shard_statically
 from zmqdata.splits import Split, SplitProvider
 
 log = logging.getLogger(__name__)
-
-Described = tuple[Structure, Sequence[object]]
 
 BLOCK_BYTES = 512 << 10
 BLOCK_ELEMENTS = 16_384
@@ -264,7 +263,7 @@ class TaskRunner:
             while self._emitted >= self._allowed and not self._stopped:
                 self._changed.wait()
 
-    def _add(self, element: object, described: Described | None = None) -> bool:
+    def _add(self, element: object, described: Any = None) -> bool:
         """Takes the next element; False when it must be described first: nothing is pickled while the lock is held."""
         with self._lock:
             number = self._number
@@ -274,9 +273,9 @@ class TaskRunner:
                 self._number = number + 1
                 return True
             if described is not None:
-                if not self._builder.add_described(element, *described):
+                if not self._builder.add_described(described):
                     self._emit()
-                    self._builder.add_described(element, *described)
+                    self._builder.add_described(described)
             elif not self._builder.add(element, describe=False):
                 return False
             if self._builder.count == 1:
@@ -288,7 +287,7 @@ class TaskRunner:
 
     def _add_described(self, element: object) -> None:
         try:
-            described = describe_element(element)
+            described = self._builder.describe(element)
         except TypeError as error:
             self._fail(error)
         else:
