@@ -199,7 +199,7 @@ def test_job_with_other_parameters(service: Service) -> None:
 def test_distributed_input_cannot_be_split(service: Service) -> None:
     """DYNAMIC over an already distributed dataset is UnimplementedError, naming its kind."""
     inner = service.read(Dataset.range(10))
-    with pytest.raises(UnimplementedError, match="Cannot create split providers for dataset of type Distributed"):
+    with pytest.raises(UnimplementedError, match="split providers for dataset of type DataServiceDataset"):
         next(iter(service.read(inner)))
 
 
