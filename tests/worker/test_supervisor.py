@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,29 @@ def test_a_child_is_told_everything_on_its_command_line() -> None:
     assert name == "zmqdata.worker.child"
     told = json.loads(assignment)
     assert (told["log_level"], told["parent"], told["config"]["worker_tags"]) == ("debug", os.getpid(), ["GPU"])
+
+
+def test_data_ports_of_children_follow_each_other() -> None:
+    """With one data port each child takes the next one, as with the control port; without it any."""
+    children = child_configs(WorkerConfig(HERE, port=7000, data_transfer_port=8000), 2)
+    assert [(child.port, child.data_transfer_port) for child in children] == [(7000, 8000), (7001, 8001)]
+    assert [child.data_transfer_port for child in child_configs(WorkerConfig(HERE), 2)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"data_transfer_port": 65535}, "2 processes do not fit between data port 65535 and 65535"),
+        (
+            {"data_transfer_address": "gate:7000", "data_transfer_port": 7000},
+            "announced as 'gate:7000'; write 'gate:%dts_port%'",
+        ),
+    ],
+)
+def test_children_with_one_data_port_between_them_are_refused(given: dict[str, Any], text: str) -> None:
+    """Children that would need the same data port, or announce the same, are refused."""
+    with pytest.raises(ValueError, match=text):
+        child_configs(WorkerConfig(HERE, **given), 2)
 
 
 def test_children_use_one_thread_and_one_hash_seed() -> None:

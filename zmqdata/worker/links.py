@@ -18,7 +18,7 @@ from zmqdata import commands as c
 from zmqdata import wire
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.transport import sockets
-from zmqdata.transport.addresses import bind_endpoint, host_token, join_address, split_address
+from zmqdata.transport.addresses import bind_endpoint, host_token, split_address
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.local import Handover, token_of_process
 from zmqdata.transport.loop import Loop
@@ -42,8 +42,9 @@ class LinkSockets:
         context: where the sockets live.
         loop: polls them.
         host: address to bind to.
-        announced: host that clients connect to.
+        announced: the address, host and port, that clients connect to for a socket bound to a port.
         data_ports: first and last TCP port that may be used; None: any free one.
+        transports: those that this worker offers.
         report: takes ``LinkBound`` events.
         rejects: counts strangers.
     """
@@ -53,8 +54,9 @@ class LinkSockets:
         context: zmq.Context[zmq.Socket[bytes]],
         loop: Loop,
         host: str,
-        announced: str,
+        announced: Callable[[int], str],
         data_ports: tuple[int, int] | None,
+        transports: tuple[str, ...],
         report: Callable[[object], None],
         rejects: Rejects,
     ) -> None:
@@ -63,6 +65,7 @@ class LinkSockets:
         self._host = host
         self._announced = announced
         self._data_ports = data_ports
+        self._transports = transports
         self._report = report
         self._links: dict[str, PushSocket] = {}
         self._handovers: dict[str, Handover] = {}
@@ -85,7 +88,7 @@ class LinkSockets:
             return
         near = command.host == host_token()
         try:
-            socket, endpoint = self._bind_one(command.link, near, command.transports)
+            socket, endpoint = self._bind_one(command.link, near, self._usable(command.transports))
         except OSError as error:
             self._report(c.LinkBound(command.link, "", "", error.strerror or str(error)))
             return
@@ -95,8 +98,18 @@ class LinkSockets:
             self._far.add(command.link)
         address = endpoint
         if endpoint.startswith("tcp://"):
-            address = f"tcp://{join_address(self._announced, split_address(endpoint.partition('://')[2])[1])}"
+            address = f"tcp://{self._announced(split_address(endpoint.partition('://')[2])[1])}"
         self._report(c.LinkBound(command.link, address, link.secret))
+
+    def _usable(self, transports: tuple[str, ...]) -> tuple[str, ...]:
+        usable = tuple(one for one in transports if one in self._transports)
+        if not usable:
+            raise OSError(
+                errno.EPROTONOSUPPORT,
+                f"this worker sends elements over {', '.join(self._transports)} (data_transfer_protocol), the client "
+                f"takes them over {', '.join(transports)}",
+            )
+        return usable
 
     def _bind_one(self, link: str, near: bool, transports: tuple[str, ...]) -> tuple[zmq.Socket[bytes], str]:
         reasons = []
@@ -114,7 +127,7 @@ class LinkSockets:
         elif "ipc" not in transports:
             reasons.append("the client is in another process and takes elements only within one")
         elif not near:
-            reasons.append(f"the client is on another host and allows only {', '.join(transports)}")
+            reasons.append(f"the client is on another host, and what both sides allow is {', '.join(transports)} only")
         raise OSError(errno.EADDRNOTAVAIL, "; ".join(reasons))
 
     def _path(self, link: str) -> str:
