@@ -175,6 +175,6 @@ def test_times_to_wait() -> None:
 def test_an_error_without_the_environment_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error about what was given stays the same error, even when the environment says other things."""
     monkeypatch.setenv("ZMQDATA_NAME", "y")
-    with pytest.raises(ValueError, match="`count` must be at most 10, got 11$"):
+    with pytest.raises(ValueError, match=r"`count` must be at most 10, got 11$"):
         from_environment(Sample, {"count": 11})
     assert from_environment(Sample, {"count": 5}) == Sample(count=5, name="y")

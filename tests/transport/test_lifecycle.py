@@ -162,7 +162,7 @@ def test_the_address_is_told_after_the_end() -> None:
     ("make", "error", "text"),
     [
         (lambda: DispatchServer(5), TypeError, "`config` must be DispatcherConfig, got 5 of type int"),
-        (lambda: DispatchServer(WorkerConfig(NOWHERE)), TypeError, "`config` must be DispatcherConfig, got WorkerConfig"),
+        (lambda: DispatchServer(WorkerConfig(NOWHERE)), TypeError, "`config` must be DispatcherConfig, got Worker"),
         (lambda: DispatchServer(DispatcherConfig(), 1), TypeError, "`start` must be bool, got 1"),
         (lambda: DispatchServer(start=None), TypeError, "`start` must be bool, got None"),
         (lambda: WorkerServer(None), TypeError, "`config` must be WorkerConfig, got None"),
@@ -184,12 +184,12 @@ def test_a_server_refuses(make: Callable[[], Any], error: type[Exception], text:
         make()
 
 
-@pytest.mark.parametrize("use", [lambda server, wait: server.join(wait), lambda server, wait: server.wait_registered(wait)])
-def test_what_is_no_time_is_refused(use: Callable[[Any, Any], Any]) -> None:
+@pytest.mark.parametrize("name", ["join", "wait_registered"])
+def test_what_is_no_time_is_refused(name: str) -> None:
     """A time to wait that is no number, or below zero, is refused at the call."""
-    server = make_worker(True)
-    with pytest.raises(TypeError, match="`timeout` must be a number of seconds or None, got '1'"):
-        use(server, "1")
-    with pytest.raises(ValueError, match="`timeout` must be a number of seconds from 0 up, got -1"):
-        use(server, -1)
-    server.stop()
+    with make_worker(True) as server:
+        use = getattr(server, name)
+        with pytest.raises(TypeError, match="`timeout` must be a number of seconds or None, got '1'"):
+            use("1")
+        with pytest.raises(ValueError, match="`timeout` must be a number of seconds from 0 up, got -1"):
+            use(-1)

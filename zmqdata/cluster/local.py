@@ -205,7 +205,7 @@ def _check_together(dispatcher: DispatcherConfig, worker: WorkerConfig, workers:
     if worker.heartbeat_interval_ms >= dispatcher.worker_timeout_ms:
         raise ValueError(
             f"`heartbeat_interval_ms`={worker.heartbeat_interval_ms} must be shorter than `worker_timeout_ms`="
-            f"{dispatcher.worker_timeout_ms}: the dispatcher would hear of a worker too seldom to tell it from a lost one"
+            f"{dispatcher.worker_timeout_ms}: the dispatcher would hear of a worker too seldom to know that it lives"
         )
     if worker.announced_port and workers > 1:
         raise ValueError(

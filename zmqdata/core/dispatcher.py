@@ -86,7 +86,8 @@ class DispatcherCore:
         self.policy = policy
         self.workers = Roster()
         self.clients = Roster()
-        self.hosting = Hosting(self.out, self.workers, self.clients, Placement(self.places))
+        placement = Placement(self.places, colocated=policy.deployment_mode == "COLOCATED")
+        self.hosting = Hosting(self.out, self.workers, self.clients, placement)
         self.datasets = Datasets(self.out, times.gc_timeout)
         self.jobs = Jobs(
             self.out,

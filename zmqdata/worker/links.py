@@ -87,8 +87,13 @@ class LinkSockets:
             self._report(c.LinkBound(command.link, handover.address, ""))
             return
         near = command.host == host_token()
+        usable = tuple(one for one in command.transports if one in self._transports and (near or one != "ipc"))
+        if not usable:
+            text = self._mismatch(near, command.transports)
+            self._report(c.LinkBound(command.link, "", "", text, "InvalidArgumentError"))
+            return
         try:
-            socket, endpoint = self._bind_one(command.link, near, self._usable(command.transports))
+            socket, endpoint = self._bind_one(command.link, near, usable)
         except OSError as error:
             self._report(c.LinkBound(command.link, "", "", error.strerror or str(error)))
             return
@@ -101,15 +106,15 @@ class LinkSockets:
             address = f"tcp://{self._announced(split_address(endpoint.partition('://')[2])[1])}"
         self._report(c.LinkBound(command.link, address, link.secret))
 
-    def _usable(self, transports: tuple[str, ...]) -> tuple[str, ...]:
-        usable = tuple(one for one in transports if one in self._transports)
-        if not usable:
-            raise OSError(
-                errno.EPROTONOSUPPORT,
-                f"this worker sends elements over {', '.join(self._transports)} (data_transfer_protocol), the client "
-                f"takes them over {', '.join(transports)}",
-            )
-        return usable
+    def _mismatch(self, near: bool, transports: tuple[str, ...]) -> str:
+        where = "on the same host" if near else "on another host, which ipc cannot reach"
+        if transports == ("local",):
+            where = "in another process"
+        offered, taken = " or ".join(self._transports), " or ".join(transports)
+        return (
+            f"The worker at {self._announced(0).rpartition(':')[0]} sends elements over {offered} only, the client takes "
+            f"them over {taken} only and is {where}. Change `data_transfer_protocol` of one of the two"
+        )
 
     def _bind_one(self, link: str, near: bool, transports: tuple[str, ...]) -> tuple[zmq.Socket[bytes], str]:
         reasons = []
@@ -124,10 +129,6 @@ class LinkSockets:
             except (OSError, InvalidArgumentError) as error:
                 hint = "" if self._data_ports is None else "; give the worker more data ports with --data-ports A-B"
                 reasons.append(f"over tcp: {getattr(error, 'strerror', None) or error}{hint}")
-        elif "ipc" not in transports:
-            reasons.append("the client is in another process and takes elements only within one")
-        elif not near:
-            reasons.append(f"the client is on another host, and what both sides allow is {', '.join(transports)} only")
         raise OSError(errno.EADDRNOTAVAIL, "; ".join(reasons))
 
     def _path(self, link: str) -> str:
