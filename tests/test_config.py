@@ -340,6 +340,7 @@ def test_a_worker_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ("variable", "text", "expected"),
     [
         ("ZMQDATA_PORT", "http", "expected a whole number, got 'http'"),
+        ("ZMQDATA_PORT", "tcp://10.0.0.1:5050", "Kubernetes sets it for a service of this name; `enableServiceLinks"),
         ("ZMQDATA_PORT", "70000", "`port` must be between 0 and 65535"),
         ("ZMQDATA_GC_DYNAMIC_SHARDING_JOBS", "maybe", "expected 1, 0, true or false, got 'maybe'"),
         ("ZMQDATA_DEPLOYMENT_MODE", "x", "must be one of 'COLOCATED'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from zmqdata.settings import (
     described,
     flag_of,
     from_environment,
+    milliseconds,
     opposite,
     read_text,
     setting,
@@ -43,6 +45,8 @@ class Sample:
     eager: bool = setting(True, "whether at once")
     name: str = setting("x", "what it is called", flag="--called")
     place: str | None = setting(None, "where it is", variable="ZMQDATA_WHERE")
+    mood: str = setting("MERRY", "how it feels", choices=("MERRY", "GRIM"))
+    pause: int = milliseconds(5, "how long to wait", least=-1)
     words: tuple[str, ...] = setting((), "some words")
     ports: tuple[int, int] | None = setting(None, "some ports")
 
@@ -88,7 +92,8 @@ def test_the_docstring_lists_the_settings() -> None:
 
 def test_defaults_are_words() -> None:
     """A default is told as it would be written, and none is none."""
-    assert [default_of(one) for one in fields(Sample)] == ["1", "0.5", "true", "x", "none", "none", "none"]
+    defaults = [default_of(one) for one in fields(Sample)]
+    assert defaults == ["1", "0.5", "true", "x", "none", "MERRY", "5", "none", "none"]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +138,15 @@ def test_a_single_port_is_a_range() -> None:
         ({"share": True}, TypeError, "`share` must be a number"),
         ({"share": 0}, ValueError, "`share` must be a positive number of seconds, got 0"),
         ({"share": float("nan")}, ValueError, "`share` must be a positive number of seconds, got nan"),
+        ({"eager": 1}, TypeError, "`eager` must be bool, got 1 of type int"),
+        ({"mood": "SAD"}, ValueError, "`mood` must be one of 'MERRY', 'GRIM', got 'SAD'"),
+        ({"pause": -2}, ValueError, r"`pause` must be at least -1 \(-1 means never\), got -2"),
+        ({"pause": 2**31}, ValueError, r"`pause` must be at most 2147483647 \(-1 means never\)"),
+        ({"words": "x"}, TypeError, r"`words` must be a list of strings, got 'x'; for a single one write \['x'\]"),
+        ({"words": [1]}, TypeError, "`words entry` must be str, got 1"),
+        ({"ports": 7}, TypeError, r"`ports` must be a pair \(first, last\), got 7"),
+        ({"ports": (0, 7)}, ValueError, r"`ports` must be between 1 and 65535, got 0"),
+        ({"ports": (7, 6)}, ValueError, r"`ports` must be \(first, last\) with first <= last, got \(7, 6\)"),
         ({"name": ""}, ValueError, "`name` must not be empty; leave it out, or say a word"),
     ],
 )
@@ -178,3 +192,41 @@ def test_an_error_without_the_environment_is_left_as_it_is(monkeypatch: pytest.M
     with pytest.raises(ValueError, match=r"`count` must be at most 10, got 11$"):
         from_environment(Sample, {"count": 11})
     assert from_environment(Sample, {"count": 5}) == Sample(count=5, name="y")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "expected"),
+    [
+        ("ZMQDATA_COUNT", "one", "ZMQDATA_COUNT=one is wrong: expected a whole number"),
+        ("ZMQDATA_MOOD", "SAD", "ZMQDATA_MOOD=SAD is wrong: `mood` must be one of"),
+        ("ZMQDATA_PORT", "tcp://10.0.0.1:1", "Kubernetes sets it"),
+    ],
+)
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, expected: str) -> None:
+    """A variable that means nothing is an error with its name, its text and what was expected."""
+
+    @dataclass(frozen=True)
+    class Larger(Sample):
+        port: int = setting(0, "where to listen")
+
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        from_environment(Larger, {})
+
+
+def test_what_contradicts_the_environment_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error about a setting that came from the environment says where it came from."""
+
+    @dataclass(frozen=True)
+    class Strict(Sample):
+        def __post_init__(self) -> None:
+            raise ValueError("`count` does not go with `name`")
+
+    monkeypatch.setenv("ZMQDATA_COUNT", "3")
+    with pytest.raises(ValueError, match=r"go with `name` \(the environment has ZMQDATA_COUNT=3\)"):
+        from_environment(Strict, {"name": "y"})
+
+
+def test_a_choice_is_taken_in_any_case() -> None:
+    """A word that is one of a few is kept as it was declared."""
+    assert Sample(mood="grim").mood == "GRIM"

@@ -329,7 +329,10 @@ def _read_variable(one: Field[Any], variable: str, text: str) -> Any:
     try:
         return checked(one, read_text(one, text))
     except ValueError as error:
-        raise type(error)(f"The environment variable {variable}={text} is wrong: {error}") from None
+        told = f"The environment variable {variable}={text} is wrong: {error}"
+        if variable.endswith("_PORT") and "://" in text:
+            told += ". Kubernetes sets it for a service of this name; `enableServiceLinks: false` keeps it out of a pod"
+        raise type(error)(told) from None
 
 
 def variables(*kinds: type) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -131,7 +132,7 @@ def test_an_announced_data_port_is_told_to_clients(dispatcher: DispatchServer) -
         elements.close()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("quiet", "more"), [(5_000, True), (0, False)])
+@pytest.mark.parametrize(("quiet", "more"), [(30_000, True), (0, False)])
 def test_what_is_made_gets_out_in_the_quiet_period(dispatcher: DispatchServer, quiet: int, more: bool) -> None:
     """A stopping worker goes on sending what it has made, for the time it was told, and not at all when told none."""
     config = WorkerConfig(dispatcher.target, shutdown_quiet_period_ms=quiet, buffer_bytes=1 << 20)
@@ -144,20 +145,17 @@ def test_what_is_made_gets_out_in_the_quiet_period(dispatcher: DispatchServer, q
         await_condition(lambda: any(task.total == 1_000 for task in shell.core.tasks.values()), what="all is made")
         began = time.monotonic()
         if more:
-            rest: list[Any] = []
             ending = thread(worker.stop)
             rest = list(elements)
             ending.join(10)
             assert [int(x) for x in first + rest] == list(range(1_000))
-            assert time.monotonic() - began < 5.0, "it ends when everything is out"
+            assert time.monotonic() - began < 20.0, "it ends when everything is out"
         else:
             worker.stop()
             assert len(list(islice(elements, 1_000))) < 900
 
 
-def thread(call: Callable[[], None]) -> Any:
-    import threading
-
+def thread(call: Callable[[], None]) -> threading.Thread:
     started = threading.Thread(target=call)
     started.start()
     return started
@@ -168,7 +166,7 @@ def test_a_quiet_worker_that_owes_nothing_ends_at_once(dispatcher: DispatchServe
     worker = WorkerServer(WorkerConfig(dispatcher.target, shutdown_quiet_period_ms=60_000))
     began = time.monotonic()
     worker.stop()
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 20.0
 
 
 def test_a_quiet_period_has_an_end(dispatcher: DispatchServer) -> None:

@@ -202,6 +202,19 @@ def test_a_child_that_does_not_end_is_killed(
 
 
 @pytest.mark.realprocess
+def test_a_quiet_period_comes_before_the_grace(
+    signals: StopSignals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A child that still sends what it has made is not killed before its quiet period is over."""
+    monkeypatch.setattr(module, "GRACE", 0.0)
+    late = "import select, signal, sys; late = lambda *_: (select.select([], [], [], 0.2), sys.exit()); "
+    late += "signal.signal(signal.SIGTERM, late); "
+    with caplog.at_level(logging.WARNING), no_leaks():
+        assert Supervisor(children(late + READY), stop_now, signals, quiet_period=20.0).run() == 0
+    assert caplog.messages == []
+
+
+@pytest.mark.realprocess
 def test_babble_of_a_child_is_not_repeated(signals: StopSignals) -> None:
     """What is not a report, or comes in pieces, or is no text, does no harm."""
     babble = "import sys; sys.stdout.buffer.write(b'\\xff\\n\\nrea'); sys.stdout.flush(); print('dy x', flush=True); "

@@ -112,8 +112,8 @@ class LinkSockets:
             where = "in another process"
         offered, taken = " or ".join(self._transports), " or ".join(transports)
         return (
-            f"The worker at {self._announced(0).rpartition(':')[0]} sends elements over {offered} only, the client takes "
-            f"them over {taken} only and is {where}. Change `data_transfer_protocol` of one of the two"
+            f"The worker on {self._announced(0).rpartition(':')[0]} sends elements over {offered} only, the client "
+            f"takes them over {taken} only and is {where}. Change the `data_transfer_protocol` of one of the two"
         )
 
     def _bind_one(self, link: str, near: bool, transports: tuple[str, ...]) -> tuple[zmq.Socket[bytes], str]:
