@@ -110,6 +110,7 @@ ToWorker = (
     | OpenLink
     | Grant
     | CloseLink
+    | RequestStatus
 )
 OnLink = Block | EndOfTask
 
