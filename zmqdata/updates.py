@@ -1,7 +1,8 @@
 """Every durable fact of the dispatcher. ``DispatcherState.apply`` is the only thing that changes state, by these.
 
 A dispatcher writes the updates of a turn before it sends any message that reveals them; replaying them from the
-beginning yields the same state. Add fields only with defaults: old journals must stay readable.
+beginning yields the same state. Old journals must stay readable: add fields with defaults only; whatever else changes
+needs a migration in ``zmqdata.journal``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,42 @@ from zmqdata.splits import Split
 
 class Update(Struct, frozen=True, tag=True):
     """Base of all updates."""
+
+
+class BeginLifeUpdate(Update, frozen=True):
+    """A dispatcher takes up this state: its ``life``-th one from the first.
+
+    All random choices follow from ``seed``; what it makes is numbered from the other three on, as what was given such a
+    number once may be gone and yet be remembered by peers.
+    """
+
+    life: int
+    seed: int
+    next_dataset: int
+    next_iteration: int
+    next_task: int
+
+
+class AddWorkerUpdate(Update, frozen=True):
+    """A worker is registered; it may be away for a while, as while the dispatcher is."""
+
+    worker: str
+    address: str
+    tags: tuple[str, ...] = ()
+    python: str = ""
+
+
+class RemoveWorkerUpdate(Update, frozen=True):
+    """A worker was lost, or said goodbye."""
+
+    worker: str
+
+
+class PlaceWorkerUpdate(Update, frozen=True):
+    """The worker at this address has, or had last, this place in the list of configured addresses."""
+
+    place: int
+    address: str
 
 
 class RegisterDatasetUpdate(Update, frozen=True):
@@ -81,11 +118,12 @@ class HostTaskUpdate(Update, frozen=True):
 
 
 class AssignSplitsUpdate(Update, frozen=True):
-    """The ledger of a task's source grows by one entry."""
+    """The ledger of a task's source grows by one entry, in a snapshot also by all that came after it."""
 
     task: int
     source: int
     split: Split
+    following: tuple[Split, ...] = ()
 
 
 class ListFilesUpdate(Update, frozen=True):
@@ -95,6 +133,14 @@ class ListFilesUpdate(Update, frozen=True):
     source: int
     repetition: int
     names: tuple[str, ...]
+
+
+class HoldUpdate(Update, frozen=True):
+    """A client has received this of a task that lost its host, so the next host need not send it."""
+
+    task: int
+    client: str
+    ranges: Ranges
 
 
 class EndTaskUpdate(Update, frozen=True):
@@ -138,7 +184,11 @@ class RemoveJobUpdate(Update, frozen=True):
 
 
 AnyUpdate = (
-    RegisterDatasetUpdate
+    BeginLifeUpdate
+    | AddWorkerUpdate
+    | RemoveWorkerUpdate
+    | PlaceWorkerUpdate
+    | RegisterDatasetUpdate
     | RemoveDatasetUpdate
     | CreateJobUpdate
     | CreateIterationUpdate
@@ -148,6 +198,7 @@ AnyUpdate = (
     | HostTaskUpdate
     | AssignSplitsUpdate
     | ListFilesUpdate
+    | HoldUpdate
     | EndTaskUpdate
     | RemoveTaskUpdate
     | DeliverUpdate

@@ -166,7 +166,7 @@ def test_a_fenced_task_is_hosted_when_everybody_has_answered() -> None:
     hosts.done()
     hosts.holds("k", (5, 7))
     hosts.holds("k", (0, 99))
-    assert hosts.done() == []
+    assert hosts.done() == [c.Commit(u.HoldUpdate(hosts.tasks[0].task, "k", ((5, 7),)))]
     hosts.holds("l", (3, 4))
     definition = hosts.messages(m.HostTask)[0].definition
     assert (definition.skip, hosts.tasks[0].worker) == (((0, 4), (5, 7)), "b")
@@ -196,7 +196,6 @@ def test_a_task_that_nobody_owes_gets_no_host() -> None:
     hosts.holds("k", (0, 2))
     hosts.holds("l", (2, 4))
     assert [place.task for place in hosts.hosting.task_list(hosts.iteration, "k").tasks] == [hosts.tasks[1].task]
-    hosts.out.commit(u.CloseClientUpdate("l"))
     hosts.done()
     hosts.hosting.forget_client("l", hosts.iteration)
     assert [one.client for one in hosts.messages(m.RequestHoldings)] == ["k"]
@@ -212,12 +211,11 @@ def test_holdings_that_were_delivered_need_no_new_attempt() -> None:
     hosts.holds("k")
     hosts.holds("l", (2, 4))
     hosts.deliver(2, 4)
-    hosts.out.commit(u.CloseClientUpdate("l"))
     hosts.done()
     hosts.hosting.forget_client("l", hosts.iteration)
     done = hosts.done()
-    assert [type(one) for one in done] == [m.ReleaseClient]
-    assert done[0].delivered[hosts.tasks[0].task] == ((2, 4),)
+    assert [type(one) for one in done] == [c.Commit, m.ReleaseClient]
+    assert done[1].delivered[hosts.tasks[0].task] == ((2, 4),)
 
 
 def test_nobody_waits_for_the_answer_of_a_dead_client() -> None:
@@ -226,7 +224,6 @@ def test_nobody_waits_for_the_answer_of_a_dead_client() -> None:
     hosts.add("a", "b")
     hosts.hosting.lose_worker("a")
     hosts.holds("k")
-    hosts.out.commit(u.CloseClientUpdate("l"))
     hosts.done()
     hosts.hosting.forget_client("l", hosts.iteration)
     assert len(hosts.messages(m.HostTask)) == 1
@@ -291,7 +288,7 @@ def test_a_settled_task_in_the_hands_of_a_worker_that_dies_stays_settled() -> No
     hosts.hosting.facts["a"].tasks.add(hosts.tasks[0].task)
     hosts.done()
     hosts.hosting.lose_worker("a")
-    assert hosts.done() == []
+    assert hosts.done() == [c.Commit(u.RemoveWorkerUpdate("a"))]
 
 
 def test_nothing_is_kept_of_a_collected_iteration() -> None:
@@ -306,7 +303,7 @@ def test_nothing_is_kept_of_a_collected_iteration() -> None:
     hosts.hosting.ask_again()
     hosts.done()
     holdings = hosts.hosting.holdings
-    assert (holdings.waiting, holdings.held, hosts.hosting.versions) == ({}, {}, {})
+    assert (holdings.waiting, hosts.hosting.versions) == ({}, {})
 
 
 # --- static parts and target workers
@@ -395,7 +392,6 @@ def test_a_worker_that_nobody_reads_from_loses_its_task() -> None:
     for mode, left in (("OFF", ["b"]), ("DYNAMIC", ["b", "b"])):
         hosts = Hosts(mode=mode, target="LOCAL", k="a", l="b")
         hosts.add("a", "b")
-        hosts.out.commit(u.CloseClientUpdate("k"))
         hosts.hosting.forget_client("k", hosts.iteration)
         if mode == "DYNAMIC":
             hosts.holds("l")

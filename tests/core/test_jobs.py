@@ -11,9 +11,10 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.hosting import Hosting
-from zmqdata.core.jobs import DEPARTED_KEPT, Jobs
+from zmqdata.core.jobs import Jobs
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
+from zmqdata.core.state import DEPARTED_KEPT
 from zmqdata.splits import IndexSplits
 
 DESCRIPTION = m.DatasetDescription("digest", "print", (IndexSplits(10),), "", b"spec", 10, None, "3.11", "0")
@@ -218,7 +219,7 @@ def test_a_client_that_left_does_not_come_back() -> None:
         desk.open(f"n{number}")
         desk.close(f"n{number}")
     desk.done()
-    assert len(desk.jobs.departed) == DEPARTED_KEPT
+    assert len(desk.out.state.departed) == DEPARTED_KEPT
 
 
 def test_an_anonymous_job_ends_with_its_clients() -> None:

@@ -115,6 +115,30 @@ class DispatcherCore:
             m.RequestPipeline: self._request_pipeline,
         }
 
+    def resume(self, now: float) -> list[object]:
+        """Begins to work with a state that was replayed, before any event.
+
+        Workers and clients of the dispatcher before are expected, not known to be there: clients may be silent for one
+        ``client_timeout`` from now on, workers for the time that a task waits for its host.
+        """
+        state = self.state
+        self.out.commit(
+            u.BeginLifeUpdate(state.life + 1, state.seed, state.next_dataset, state.next_iteration, state.next_task)
+        )
+        self.places.restore(state.places, {worker.address for worker in state.workers.values()})
+        for worker in state.workers:
+            self.workers.expect(worker, now, self.hosting.orphan_timeout - self.times.disconnect_grace)
+        self.hosting.resume()
+        self.jobs.resume(now)
+        if state.life > 1:
+            self.out.note(
+                "info",
+                f"life {state.life} of this dispatcher goes on with {len(state.datasets)} datasets, {len(state.jobs)} "
+                f"jobs and {len(state.tasks)} tasks; {len(state.workers)} workers and {len(state.client_iteration)} "
+                "clients are expected back",
+            )
+        return self.out.drain()
+
     @property
     def state(self) -> DispatcherState:
         return self.out.state
@@ -164,10 +188,14 @@ class DispatcherCore:
 
     def _register_worker(self, peer: c.Peer, ask: m.RegisterWorker, now: float) -> None:
         try:
-            self.places.place(ask.address)
+            place = self.places.place(ask.address)
         except FailedPreconditionError as error:
+            if self._expects_workers:
+                return  # a place may be held by one that will not come back; the worker will ask again
             self.out.refuse(peer, ask.worker, FailedPreconditionError, str(error))
             return
+        if place is not None and self.state.places.get(place) != ask.address:
+            self.out.commit(u.PlaceWorkerUpdate(place, ask.address))
         known = ask.worker in self.workers
         self.workers.heard(ask.worker, peer, now)
         self.out.send(peer, m.WorkerRegistered(ask.worker))
@@ -175,6 +203,10 @@ class DispatcherCore:
             self.out.note("info", f"worker {ask.address} joined")
             self.hosting.add_worker(ask.worker, WorkerFacts(ask.address, ask.tags, ask.python))
         self.hosting.take_report(ask.worker, ask.tasks, now)
+
+    @property
+    def _expects_workers(self) -> bool:
+        return any(member.peer is None for member in self.workers.members.values())
 
     def _worker_heartbeat(self, peer: c.Peer, beat: m.WorkerHeartbeat, now: float) -> None:
         known = beat.worker in self.workers

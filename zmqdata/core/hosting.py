@@ -47,11 +47,26 @@ class Hosting:
         self._changed: set[int] = set()
         self._orphaned: dict[int, float] = {}
 
+    def resume(self) -> None:
+        """Takes up where a former dispatcher left off: its workers may still do what they did for it."""
+        for name, worker in self.out.state.workers.items():
+            self.facts[name] = WorkerFacts(worker.address, worker.tags, worker.python)
+        for task in self.out.state.tasks.values():
+            if task.settled:
+                continue
+            if task.worker:
+                self.facts[task.worker].tasks.add(task.task)
+            elif task.attempt:
+                missing = self._holders(self.out.state.iterations[task.iteration]) - task.held.keys()
+                if missing:
+                    self.holdings.ask(task, missing)
+
     # --- workers come, report and go
 
     def add_worker(self, name: str, facts: WorkerFacts) -> None:
         """Gives a new worker an orphaned task of each iteration, or a task of its own."""
         self.facts[name] = facts
+        self.out.commit(u.AddWorkerUpdate(name, facts.address, facts.tags, facts.python))
         for iteration in list(self.out.state.iterations.values()):
             self._employ(name, iteration)
 
@@ -59,6 +74,7 @@ class Hosting:
         """Takes all tasks from a worker that is dead or has said goodbye."""
         self.workers.remove(name)
         facts = self.facts.pop(name)
+        self.out.commit(u.RemoveWorkerUpdate(name))
         for number in sorted(facts.tasks):
             task = self.out.state.tasks.get(number)
             if task is None or task.settled:
@@ -246,10 +262,14 @@ class Hosting:
             self.facts[task.worker].drop(task.task)
             self.out.send(self.workers.peer(task.worker), m.DropTask(task.task, task.attempt))
         self.out.commit(u.HostTaskUpdate(task.task, task.attempt + 1, ""))
-        self.holdings.ask(task, iteration.clients)
+        self.holdings.ask(task, self._holders(iteration))
         self.tell_clients(iteration)
         self._ask_holdings(task)
         self._lift(task)
+
+    def _holders(self, iteration: Iteration) -> set[str]:
+        """Those who must say what they have of a task before another host makes the rest."""
+        return iteration.clients
 
     def _ask_holdings(self, task: Task) -> None:
         for client in sorted(self.holdings.waiting[task.task]):
@@ -260,7 +280,8 @@ class Hosting:
         task = self.out.state.tasks.get(report.task)
         if task is None or task.attempt != report.attempt:
             return
-        if self.holdings.answer(task, report.client, RangeSet(report.ranges)):
+        if self.holdings.answer(task, report.client):
+            self.out.commit(u.HoldUpdate(task.task, report.client, RangeSet(report.ranges).ranges))
             self._lift(task)
 
     def _lift(self, task: Task) -> None:
@@ -275,16 +296,26 @@ class Hosting:
     # --- clients
 
     def forget_client(self, name: str, iteration: Iteration) -> None:
-        """Passes on what a client that is gone had received and not reported."""
+        """Closes a client and passes on what it had received and not reported."""
+        held = self._held_by(name, iteration)
+        self.out.commit(u.CloseClientUpdate(name))
         for task in iteration.live_tasks:
-            held = self.holdings.drop(task, name)
+            self.holdings.drop(task, name)
             if self.holdings.is_open(task):
                 self._lift(task)
-            elif held is not None and any(not task.delivered.covers(first, stop) for first, stop in held):
+            elif task.task in held:
                 self.fence(task)
         for worker in sorted({task.worker for task in iteration.live_tasks} & self.facts.keys()):
             self.release(worker, name)
         self._retreat(iteration)
+
+    def _held_by(self, name: str, iteration: Iteration) -> set[int]:
+        """The tasks of which a client alone has what it received from a former host."""
+        return {
+            task.task
+            for task in iteration.live_tasks
+            if any(not task.delivered.covers(first, stop) for first, stop in task.held.get(name, ()))
+        }
 
     def _retreat(self, iteration: Iteration) -> None:
         """Takes tasks away from workers that nobody is left to read from."""
@@ -318,7 +349,11 @@ class Hosting:
             for task in iteration.live_tasks
             if not task.settled and (reads(client, task.worker, iteration) if task.worker else self._waits(task))
         )
-        return m.TaskList(self.versions.get(iteration.iteration, 0), places, iteration.closed)
+        return m.TaskList(self.version(iteration.iteration), places, iteration.closed)
+
+    def version(self, iteration: int) -> int:
+        """The version of an iteration's task list. Each life of the dispatcher begins above all former ones."""
+        return self.versions.get(iteration, self.out.state.life << 32)
 
     def _waits(self, task: Task) -> bool:
         return self.holdings.is_open(task) or self.holdings.owes(task)
@@ -333,7 +368,7 @@ class Hosting:
     def push_changes(self) -> None:
         """Pushes the task lists that changed in this turn, each once."""
         for number in sorted(self._changed & self.out.state.iterations.keys()):
-            self.versions[number] = self.versions.get(number, 0) + 1
+            self.versions[number] = self.version(number) + 1
             iteration = self.out.state.iterations[number]
             for client in sorted(iteration.clients):
                 task_list = self.task_list(iteration, client)

@@ -17,7 +17,6 @@ from zmqdata.core.state import Iteration
 from zmqdata.core.targets import is_static
 from zmqdata.errors import NotFoundError, UnavailableError
 
-DEPARTED_KEPT = 10_000
 COLLECTED_KEPT = 1_000
 
 
@@ -61,14 +60,21 @@ class Jobs:
         self.collects_dynamic = collects_dynamic
         self.collected: deque[CollectedIteration] = deque(maxlen=COLLECTED_KEPT)
         self.absent: set[str] = set()
-        self.departed: dict[str, None] = {}
         self.unused_since: dict[str, float] = {}
+
+    def resume(self, now: float) -> None:
+        """Takes up where a former dispatcher left off: its clients have one time-out from now on to come back."""
+        for client in self.out.state.client_iteration:
+            self.clients.expect(client, now, 0.0)
+        for job, passes in self.out.state.passes.items():
+            if not any(iteration.clients for iteration in passes.values()):
+                self.unused_since[job] = now
 
     # --- iterations
 
     def open(self, peer: Peer, ask: m.OpenIteration, now: float) -> None:
         """Makes a client part of an iteration, which begins if it is the first."""
-        if ask.client in self.departed:
+        if ask.client in self.out.state.departed:
             self._refuse_unknown(peer, ask.client)
             return
         objection = self.admission.objection(ask)
@@ -124,13 +130,13 @@ class Jobs:
             self.hosting.refuse_failed(beat.client, iteration)
             return
         self.hosting.push_changes()
-        stale = beat.task_version != self.hosting.versions.get(iteration.iteration, 0)
+        stale = beat.task_version != self.hosting.version(iteration.iteration)
         task_list = self.hosting.task_list(iteration, beat.client) if stale else None
         self.out.send(peer, m.ClientHeartbeatAnswered(beat.client, beat.report, task_list))
 
     def _refuse_unknown(self, peer: Peer, client: str) -> None:
         """NotFoundError, as in tf.data, to those that we gave up; the others are a former dispatcher's clients."""
-        given_up = client in self.departed
+        given_up = client in self.out.state.departed
         reason = (
             "it was silent for too long, or its job was collected"
             if given_up
@@ -167,11 +173,7 @@ class Jobs:
     def _forget(self, client: str, iteration: Iteration, last_sign: float) -> None:
         self.absent.discard(client)
         self.clients.remove(client)
-        self.out.commit(u.CloseClientUpdate(client))
         self.hosting.forget_client(client, iteration)
-        self.departed[client] = None
-        if len(self.departed) > DEPARTED_KEPT:
-            del self.departed[next(iter(self.departed))]
         if not any(one.clients for one in self.out.state.passes[iteration.job.name].values()):
             self.unused_since[iteration.job.name] = last_sign
             if iteration.job.anonymous:

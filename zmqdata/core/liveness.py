@@ -15,11 +15,11 @@ from zmqdata.commands import Peer
 class Member:
     """A peer by the name it gave itself. ``unreachable``: since when there is no connection, None while there is.
 
-    ``noticed``: when somebody else has last heard it.
+    ``noticed``: when somebody else has last heard it. ``peer`` is None while it was only heard of.
     """
 
     name: str
-    peer: Peer
+    peer: Peer | None
     heard: float
     noticed: float
     unreachable: float | None = None
@@ -52,6 +52,10 @@ class Roster:
             self._by_peer.pop(member.peer, None)
         member.peer, member.heard, member.unreachable = peer, now, None
         self._by_peer[peer] = name
+
+    def expect(self, name: str, now: float, patience: float) -> None:
+        """Counts on a peer that somebody else knew: without a word of it, its connection is lost in ``patience``."""
+        self.members[name] = Member(name, None, now, now, now + patience)
 
     def notice(self, name: str, now: float) -> None:
         """Notes that somebody else hears ``name``, which may be out of our own reach."""

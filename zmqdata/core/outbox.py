@@ -18,10 +18,9 @@ class Outbox:
     """
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
         # Workers and clients outlive a dispatcher without a journal: its successor must not give the numbers that they
         # know to other tasks and datasets.
-        self.state = DispatcherState(10_000 * (self.derive_seed() % 1_000_000))
+        self.state = DispatcherState(seed, 10_000 * (_derive(seed) % 1_000_000))
         self.commands: list[object] = []
 
     def commit(self, update: Update) -> None:
@@ -49,5 +48,8 @@ class Outbox:
 
     def derive_seed(self, *names: int) -> int:
         """A seed below 2**63 that depends on the dispatcher's seed and the names only."""
-        text = repr((self.seed, *names)).encode()
-        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+        return _derive(self.state.seed, *names)
+
+
+def _derive(*numbers: int) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest(), "little") >> 1

@@ -115,6 +115,23 @@ class Places:
         self._gone.discard(location)
         return self._taken[location]
 
+    def restore(self, held: Mapping[int, str], present: Collection[str]) -> None:
+        """Gives places back as they were held; those whose address is not ``present`` may be taken by others.
+
+        A place that the list does not give to that address any more is left free.
+        """
+        for index, address in held.items():
+            location = located(address)
+            if index >= len(self._configured) or not self._may_have(self._configured[index], location):
+                continue
+            self._taken[location] = index
+            self._entries[index] = address
+            if address not in present:
+                self._gone.add(location)
+
+    def _may_have(self, entry: Location, location: Location) -> bool:
+        return self._names(entry, location) or self._admits(entry, location)
+
     def leave(self, address: str) -> None:
         """The worker is gone: its place waits for it, and goes to another that fits if no other is free."""
         self._gone.add(located(address))

@@ -1,6 +1,7 @@
 """The dispatcher's durable state and the only way to change it: ``DispatcherState.apply(update)``.
 
-Nothing here decides anything, sends anything or knows the time. Who is connected is not state (it is not durable).
+Nothing here decides anything, sends anything or knows the time. Who is connected is not state (it is not durable). An
+update that is added here needs its place in ``core.snapshots`` too.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ from zmqdata.splits import Split
 FIRST_DATASET = 1000
 FIRST_ITERATION = 2000
 FIRST_TASK = 4000
+DEPARTED_KEPT = 10_000
 
 
 @dataclass
 class Task:
-    """One logical part of an iteration: its lineage and where it is hosted."""
+    """One logical part of an iteration: its lineage and where it is hosted.
+
+    ``held``: what clients had received, as they said when it last lost its host.
+    """
 
     task: int
     iteration: int
@@ -34,6 +39,7 @@ class Task:
     removed: bool = False
     delivered: RangeSet = field(default_factory=RangeSet)
     shard: int | None = None
+    held: dict[str, RangeSet] = field(default_factory=dict)
 
     @property
     def settled(self) -> bool:
@@ -85,13 +91,21 @@ class Iteration:
 
 
 class DispatcherState:
-    """Datasets, jobs, iterations and tasks, as the updates so far have made them.
+    """Workers, datasets, jobs, iterations and tasks, as the updates so far have made them.
+
+    ``departed`` are the clients that closed last, so that a late ask of one does not open it again.
 
     Args:
+        seed: decides every random choice of the dispatcher.
         base: added to the numbers of datasets and tasks that no update has made yet.
     """
 
-    def __init__(self, base: int = 0) -> None:
+    def __init__(self, seed: int = 0, base: int = 0) -> None:
+        self.life = 0
+        self.seed = seed
+        self.workers: dict[str, u.AddWorkerUpdate] = {}
+        self.places: dict[int, str] = {}
+        self.departed: dict[str, None] = {}
         self.datasets: dict[str, DatasetDescription] = {}
         self.kept: set[str] = set()
         self.jobs: dict[str, JobParameters] = {}
@@ -106,6 +120,20 @@ class DispatcherState:
     def apply(self, update: u.Update) -> None:
         """Makes the fact true. Applying the same updates in the same order always yields the same state."""
         _APPLY[type(update)](self, update)
+
+    def _begin_life(self, update: u.BeginLifeUpdate) -> None:
+        self.life, self.seed = update.life, update.seed
+        self.next_dataset, self.next_iteration = update.next_dataset, update.next_iteration
+        self.next_task = update.next_task
+
+    def _add_worker(self, update: u.AddWorkerUpdate) -> None:
+        self.workers[update.worker] = update
+
+    def _remove_worker(self, update: u.RemoveWorkerUpdate) -> None:
+        del self.workers[update.worker]
+
+    def _place_worker(self, update: u.PlaceWorkerUpdate) -> None:
+        self.places[update.place] = update.address
 
     def _register_dataset(self, update: u.RegisterDatasetUpdate) -> None:
         if update.dataset_id not in self.datasets:
@@ -143,6 +171,14 @@ class DispatcherState:
         if iteration in self.iterations:
             self.iterations[iteration].clients.discard(update.client)
             self.iterations[iteration].local_workers.pop(update.client, None)
+            for task in self.iterations[iteration].tasks.values():
+                task.held.pop(update.client, None)
+        self._depart(update.client)
+
+    def _depart(self, client: str) -> None:
+        self.departed[client] = None
+        if len(self.departed) > DEPARTED_KEPT:
+            del self.departed[next(iter(self.departed))]
 
     def _create_task(self, update: u.CreateTaskUpdate) -> None:
         iteration = self.iterations[update.iteration]
@@ -155,25 +191,39 @@ class DispatcherState:
     def _host_task(self, update: u.HostTaskUpdate) -> None:
         task = self.tasks[update.task]
         task.attempt, task.worker = update.attempt, update.worker
+        if not update.worker:
+            task.held = {}
 
     def _assign_splits(self, update: u.AssignSplitsUpdate) -> None:
         task = self.tasks[update.task]
-        task.ledger[update.source].append(update.split)
-        self.iterations[task.iteration].cursors[update.source].advance(update.split)
+        cursor = self.iterations[task.iteration].cursors[update.source]
+        for split in (update.split, *update.following):
+            task.ledger[update.source].append(split)
+            cursor.advance(split)
 
     def _list_files(self, update: u.ListFilesUpdate) -> None:
         self.iterations[update.iteration].cursors[update.source].list(update.repetition, update.names)
+
+    def _hold(self, update: u.HoldUpdate) -> None:
+        self.tasks[update.task].held[update.client] = RangeSet(update.ranges)
 
     def _end_task(self, update: u.EndTaskUpdate) -> None:
         task = self.tasks[update.task]
         self._uncount(task)
         task.total = update.total
         self.iterations[task.iteration].ended += 1
+        self._let_go(task)
 
     def _remove_task(self, update: u.RemoveTaskUpdate) -> None:
         task = self.tasks[update.task]
         self._uncount(task)
         task.removed = True
+        self._let_go(task)
+
+    def _let_go(self, task: Task) -> None:
+        """What clients hold of a task matters until it is settled."""
+        if task.held and task.settled:
+            task.held = {}
 
     def _uncount(self, task: Task) -> None:
         iteration = self.iterations[task.iteration]
@@ -183,7 +233,9 @@ class DispatcherState:
             iteration.ended -= 1
 
     def _deliver(self, update: u.DeliverUpdate) -> None:
-        self.tasks[update.task].delivered.update(update.ranges)
+        task = self.tasks[update.task]
+        task.delivered.update(update.ranges)
+        self._let_go(task)
 
     def _close_task_list(self, update: u.CloseTaskListUpdate) -> None:
         self.iterations[update.iteration].closed = True
@@ -197,11 +249,16 @@ class DispatcherState:
             del self.iterations[iteration.iteration]
             for task in iteration.tasks:
                 del self.tasks[task]
-            for client in iteration.clients:
+            for client in sorted(iteration.clients):
                 del self.client_iteration[client]
+                self._depart(client)
 
 
 _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
+    u.BeginLifeUpdate: DispatcherState._begin_life,
+    u.AddWorkerUpdate: DispatcherState._add_worker,
+    u.RemoveWorkerUpdate: DispatcherState._remove_worker,
+    u.PlaceWorkerUpdate: DispatcherState._place_worker,
     u.RegisterDatasetUpdate: DispatcherState._register_dataset,
     u.RemoveDatasetUpdate: DispatcherState._remove_dataset,
     u.CreateJobUpdate: DispatcherState._create_job,
@@ -212,6 +269,7 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.HostTaskUpdate: DispatcherState._host_task,
     u.AssignSplitsUpdate: DispatcherState._assign_splits,
     u.ListFilesUpdate: DispatcherState._list_files,
+    u.HoldUpdate: DispatcherState._hold,
     u.EndTaskUpdate: DispatcherState._end_task,
     u.RemoveTaskUpdate: DispatcherState._remove_task,
     u.DeliverUpdate: DispatcherState._deliver,

@@ -274,7 +274,6 @@ class Laws:
             "tasks": dispatcher.state.tasks,
             "iterations": dispatcher.state.iterations,
             "fences": hosting.holdings.waiting,
-            "held": hosting.holdings.held,
             "versions": hosting.versions,
             "clients": dispatcher.clients.members,
             "unused jobs": dispatcher.jobs.unused_since,

@@ -1,0 +1,73 @@
+"""The dispatcher's state as the fewest updates that make it anew. Its size is that of what lives, not of its history.
+
+Pure; where snapshots are written, and when, is for the shell's journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zmqdata import updates as u
+from zmqdata.core.state import DispatcherState, Iteration, Task
+
+
+def snapshot(state: DispatcherState) -> list[u.AnyUpdate]:
+    """Updates that, applied in order to an empty state, yield an equal one.
+
+    >>> state = DispatcherState(seed=7)
+    >>> snapshot(state)
+    [BeginLifeUpdate(life=0, seed=7, next_dataset=1000, next_iteration=2000, next_task=4000)]
+    """
+    return list(_updates(state))
+
+
+def _updates(state: DispatcherState) -> Iterator[u.AnyUpdate]:
+    yield from state.workers.values()
+    for place, address in state.places.items():
+        yield u.PlaceWorkerUpdate(place, address)
+    for dataset_id, description in state.datasets.items():
+        yield u.RegisterDatasetUpdate(dataset_id, description, dataset_id in state.kept)
+    for job in state.jobs.values():
+        yield u.CreateJobUpdate(job)
+    for iteration in state.iterations.values():
+        yield from _of_iteration(iteration)
+    for client in state.departed:
+        yield u.CloseClientUpdate(client)
+    # Last, as what is made above has moved the numbers on.
+    yield u.BeginLifeUpdate(state.life, state.seed, state.next_dataset, state.next_iteration, state.next_task)
+
+
+def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
+    number = iteration.iteration
+    yield u.CreateIterationUpdate(
+        number, iteration.job.name, iteration.repetition, iteration.seed, iteration.num_shards
+    )
+    for source, cursor in enumerate(iteration.cursors):
+        if cursor.names is not None:
+            yield u.ListFilesUpdate(number, source, cursor.named, cursor.names)
+    for task in iteration.tasks.values():
+        yield from _of_task(task)
+    for client in sorted(iteration.clients):
+        yield u.OpenClientUpdate(client, number, iteration.local_workers[client])
+    if iteration.closed:
+        yield u.CloseTaskListUpdate(number)
+    if iteration.failure is not None:
+        yield u.FailIterationUpdate(number, *iteration.failure)
+
+
+def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
+    number = task.task
+    yield u.CreateTaskUpdate(number, task.iteration, task.seed, task.shard)
+    if task.attempt:
+        yield u.HostTaskUpdate(number, task.attempt, task.worker)
+    for source, ledger in enumerate(task.ledger):
+        if ledger:
+            yield u.AssignSplitsUpdate(number, source, ledger[0], tuple(ledger[1:]))
+    if task.delivered:
+        yield u.DeliverUpdate(number, task.delivered.ranges)
+    for client, ranges in task.held.items():
+        yield u.HoldUpdate(number, client, ranges.ranges)
+    if task.total is not None:
+        yield u.EndTaskUpdate(number, task.total)
+    if task.removed:
+        yield u.RemoveTaskUpdate(number)
