@@ -206,7 +206,7 @@ class DispatcherCore:
 
     @property
     def _expects_workers(self) -> bool:
-        return any(member.peer is None for member in self.workers.members.values())
+        return self.workers.num_present < len(self.workers)
 
     def _worker_heartbeat(self, peer: c.Peer, beat: m.WorkerHeartbeat, now: float) -> None:
         known = beat.worker in self.workers

@@ -43,6 +43,11 @@ class Roster:
     def __len__(self) -> int:
         return len(self.members)
 
+    @property
+    def num_present(self) -> int:
+        """How many have spoken to us."""
+        return sum(member.peer is not None for member in list(self.members.values()))
+
     def heard(self, name: str, peer: Peer, now: float) -> None:
         """Notes that ``name`` spoke through ``peer``, and adds it if it is new."""
         member = self.members.get(name)

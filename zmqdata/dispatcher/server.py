@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -18,9 +23,11 @@ from zmqdata import wire
 from zmqdata.config import DispatcherConfig
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherPolicy, DispatcherTimes
 from zmqdata.core.places import located
+from zmqdata.dispatcher.journalfile import WorkDirLock
+from zmqdata.dispatcher.records import Records
 from zmqdata.dispatcher.status import status_of
 from zmqdata.dispatcher.store import PipelineStore
-from zmqdata.errors import InvalidArgumentError, ProtocolError
+from zmqdata.errors import InvalidArgumentError, ProtocolError, UnavailableError
 from zmqdata.nodes import matching_files
 from zmqdata.settings import check_type
 from zmqdata.transport import sockets
@@ -37,20 +44,32 @@ class DispatcherShell:
 
     Args:
         config: addresses, limits and times.
+        failed: called in another thread when it cannot go on and has to be stopped.
+
+    Raises:
+        DataLossError, FailedPreconditionError: its work folder is damaged, or in use.
+        OSError: an address cannot be listened on, or a file not be read or written.
     """
 
-    def __init__(self, config: DispatcherConfig) -> None:
+    def __init__(self, config: DispatcherConfig, failed: Callable[[UnavailableError], None]) -> None:
+        with ExitStack() as self._closing:
+            self._open(config, failed)
+            self._closing = self._closing.pop_all()
+
+    def _open(self, config: DispatcherConfig, failed: Callable[[UnavailableError], None]) -> None:
+        """Makes everything; what was made is closed in the opposite order, also when something cannot be made."""
+        closing = self._closing.callback
+        if config.work_dir is not None:
+            closing(WorkDirLock(Path(config.work_dir)).close)
         aliases = host_aliases(config.worker_addresses)
         self.store = PipelineStore(config.work_dir)
         self.context = sockets.new_context()
+        closing(self.context.term)
         endpoint = bind_endpoint(config.host, config.port)
-        try:
-            self.router, bound = sockets.control_router(
-                self.context, endpoint, config.worker_timeout_ms, config.max_message_bytes
-            )
-        except BaseException:
-            self.context.term()
-            raise
+        self.router, bound = sockets.control_router(
+            self.context, endpoint, config.worker_timeout_ms, config.max_message_bytes
+        )
+        closing(self.router.close)
         port = split_address(bound.partition("://")[2])[1]
         self.target = f"tcp://{announced_address(config.host, None, None, port)}"
         self.config = config
@@ -61,6 +80,7 @@ class DispatcherShell:
         self.loop = Loop("zmqdata-dispatcher", self._tick)
         self.loop.read(self.router, self._receive)
         self._files = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-list-files")
+        closing(self._files.shutdown, wait=False, cancel_futures=True)
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
             c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
@@ -70,22 +90,41 @@ class DispatcherShell:
             c.SendPipeline: self._send_pipeline,
             c.ListFiles: self._list_files,
         }
+        self.records: Records | None = None
+        if config.work_dir is not None and config.fault_tolerant_mode:
+            self.records = Records(
+                Path(config.work_dir), self.core, self.store, self._obey, self.loop.post, partial(self._fail, failed)
+            )
+            closing(self.records.close)
+            self.records.take_up(time.monotonic())
 
     def say_goodbye(self) -> None:
         """Nothing to say: peers go on without a dispatcher and wait for the next one."""
 
     def close(self) -> None:
         """Frees sockets and threads; the loop has ended."""
-        self._files.shutdown(wait=False, cancel_futures=True)
-        self.router.close()
-        self.context.term()
+        self._closing.close()
+
+    def _fail(self, failed: Callable[[UnavailableError], None], error: UnavailableError) -> None:
+        """Nothing may be said any more that nobody will remember."""
+        self.loop.stop()
+        failed(error)
 
     def _tick(self) -> None:
         self._handle(c.Tick())
+        if self.records is not None:
+            self.records.look_around()
 
     def _handle(self, event: object) -> None:
-        for command in self.core.handle(time.monotonic(), event):
-            self._carry_out[type(command)](command)
+        commands = self.core.handle(time.monotonic(), event)
+        if self.records is not None:
+            self.records.obey(commands)
+            return
+        for command in commands:
+            self._obey(command)
+
+    def _obey(self, command: object) -> None:
+        self._carry_out[type(command)](command)
 
     def _receive(self) -> bool:
         try:
@@ -99,6 +138,7 @@ class DispatcherShell:
             self.rejects.count(sockets.sender(frames), "the dispatcher's socket", str(error))
             return True
         if isinstance(message, m.RequestStatus):
+            # What the status shows may not be written yet. Whoever looks at it knows that it is of the moment.
             status = status_of(self.core, time.monotonic(), self.target, self.config, self.rejects.counts)
             self._send(c.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))
         else:
@@ -187,7 +227,9 @@ class DispatchServer(Server[DispatcherShell]):
 
     Raises:
         TypeError: ``config`` is no ``DispatcherConfig``.
-        OSError: the address can not be listened on; the text says why.
+        OSError: the address can not be listened on, or the work folder not be written; the text says why.
+        FailedPreconditionError: another dispatcher has the work folder.
+        DataLossError: what the journal there holds is not what was written.
 
     Example:
         >>> with DispatchServer() as dispatcher:
@@ -198,10 +240,34 @@ class DispatchServer(Server[DispatcherShell]):
     def __init__(self, config: DispatcherConfig | None = None, start: bool = True) -> None:
         self._config = config if config is not None else DispatcherConfig()
         check_type("config", self._config, DispatcherConfig)
+        self._failure: UnavailableError | None = None
         super().__init__(start)
 
     def _open(self) -> DispatcherShell:
-        return DispatcherShell(self._config)
+        # The shell must not keep this object alive.
+        fail = weakref.WeakMethod(self._fail)
+
+        def failed(error: UnavailableError) -> None:
+            method = fail()
+            if method is not None:
+                method(error)
+
+        return DispatcherShell(self._config, failed)
+
+    def _fail(self, error: UnavailableError) -> None:
+        self._failure = error
+        threading.Thread(target=self.stop, name="zmqdata-dispatcher-end", daemon=True).start()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Waits until it is stopped; False when it still runs after ``timeout`` seconds.
+
+        Raises:
+            UnavailableError: it has stopped because its journal cannot be written.
+        """
+        ended = super().join(timeout)
+        if ended and self._failure is not None:
+            raise self._failure
+        return ended
 
     @property
     def target(self) -> str:
@@ -220,4 +286,4 @@ class DispatchServer(Server[DispatcherShell]):
     def num_workers(self) -> int:
         """How many workers are alive."""
         shell = self._own_shell()
-        return 0 if shell is None else len(shell.core.workers)
+        return 0 if shell is None else shell.core.workers.num_present

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterable
 from pathlib import Path
+
+from zmqdata.dispatcher.journalfile import sync_folder
 
 
 class PipelineStore:
@@ -43,6 +46,28 @@ class PipelineStore:
             self._memory.pop(digest, None)
         else:
             self._path(digest).unlink(missing_ok=True)
+
+    def missing(self, digests: Iterable[str]) -> list[str]:
+        """Those that are not kept."""
+        kept = self._memory if self._folder is None else {path.name for path in self._folder.iterdir()}
+        return [digest for digest in digests if digest not in kept]
+
+    def keep_only(self, digests: Collection[str]) -> None:
+        """Drops all others, as a dispatcher leaves them that died before it noted what they are."""
+        for path in () if self._folder is None else self._folder.iterdir():
+            if path.name not in digests:
+                path.unlink(missing_ok=True)
+
+    def sync(self, digest: str) -> None:
+        """Waits until a pipeline is on the disk.
+
+        Raises:
+            OSError: it cannot be written, or is gone.
+        """
+        if self._folder is not None:
+            with self._path(digest).open("rb") as file:
+                os.fsync(file.fileno())
+            sync_folder(self._folder)
 
     def _path(self, digest: str) -> Path:
         # A digest comes from a peer: only its characters, never a path, may reach the file system.

@@ -1,0 +1,162 @@
+"""Facts about the journal's format."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import zlib
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zmqdata import updates as u
+from zmqdata.errors import DataLossError, FailedPreconditionError
+from zmqdata.journal import MARK, SNAPSHOT_RECORD, JournalEncoder, Replay, read_journal
+
+SALT = 0x1234_5678
+SNAPSHOT: list[u.AnyUpdate] = [u.BeginLifeUpdate(1, 7, 1000, 2000, 4000)]
+TURNS: list[list[u.AnyUpdate]] = [
+    [u.CloseClientUpdate("client"), u.CloseTaskListUpdate(2000)],
+    [u.DeliverUpdate(4000, ((0, 5), (7, 9)))],
+    [u.EndTaskUpdate(4000, 9), u.RemoveTaskUpdate(4000), u.RemoveJobUpdate("job")],
+]
+
+
+def written() -> tuple[bytes, list[int]]:
+    """A journal, and where each of its turns ends."""
+    encoder = JournalEncoder(SALT)
+    content, ends = encoder.begin(SNAPSHOT), []
+    for turn in TURNS:
+        ends.append(len(content))
+        content += encoder.turn(turn)
+    return content, [*ends, len(content)]
+
+
+CONTENT, ENDS = written()
+
+
+def read(content: bytes, **options: Any) -> tuple[Replay, list[u.AnyUpdate]]:
+    found: list[u.AnyUpdate] = []
+    return read_journal(content, "work/journal", found.append, **options), found
+
+
+def up_to(turns: int) -> list[u.AnyUpdate]:
+    return SNAPSHOT + [update for turn in TURNS[:turns] for update in turn]
+
+
+def test_what_was_written_is_read_back() -> None:
+    """Snapshot and turns come back in order."""
+    assert read(CONTENT) == (Replay(4, 7, 0), up_to(3))
+
+
+def test_a_large_snapshot_is_cut_into_records() -> None:
+    """No record of a snapshot has more than a fixed number of updates."""
+    many = [u.CloseTaskListUpdate(number) for number in range(SNAPSHOT_RECORD * 2 + 1)]
+    assert read(JournalEncoder(SALT).begin(many)) == (Replay(3, len(many), 0), many)
+
+
+@pytest.mark.parametrize("cut", range(ENDS[0], len(CONTENT)))
+def test_cut_behind_the_snapshot_it_reads_as_a_prefix_of_whole_turns(cut: int) -> None:
+    """Wherever the end is cut off, every turn before the cut is there, and no part of the next."""
+    turns = max(at for at, end in enumerate(ENDS) if end <= cut)
+    replay, found = read(CONTENT[:cut])
+    assert (found, replay.torn) == (up_to(turns), cut - ENDS[turns])
+
+
+@pytest.mark.parametrize("cut", range(ENDS[0]))
+def test_cut_within_the_snapshot_it_is_damaged(cut: int) -> None:
+    """A file is found under its name only once its snapshot is whole, so a part of one is no torn write."""
+    with pytest.raises(DataLossError, match="work/journal is damaged at offset"):
+        read(CONTENT[:cut])
+
+
+@pytest.mark.parametrize("at", range(len(CONTENT)))
+def test_a_flipped_bit_is_never_believed(at: int) -> None:
+    """Damage is an error that names file and offset; in the last turn it looks like a torn write."""
+    broken = bytearray(CONTENT)
+    broken[at] ^= 1 << (at % 8)
+    if at < ENDS[-2]:
+        with pytest.raises(DataLossError, match=r"work/journal is damaged at offset \d+"):
+            read(bytes(broken))
+    else:
+        assert read(bytes(broken)) == (Replay(3, 4, len(CONTENT) - ENDS[-2]), up_to(2))
+
+
+def test_zeros_at_the_end_are_a_torn_write() -> None:
+    """A file that was made longer before its bytes came reads as far as they did."""
+    assert read(CONTENT + bytes(5000)) == (Replay(4, 7, 5000), up_to(3))
+
+
+@given(tail=st.binary(max_size=200))
+def test_whatever_follows_the_last_record_is_left_out(tail: bytes) -> None:
+    """Bytes that nobody wrote as a record of this file are not taken for one."""
+    assert read(CONTENT + tail)[1] == up_to(3)
+
+
+@given(content=st.binary(max_size=300), marked=st.booleans())
+def test_hostile_bytes_raise_one_error(content: bytes, marked: bool) -> None:
+    """Bytes that are no journal are refused as damaged, whatever they are."""
+    with pytest.raises(DataLossError):
+        read(MARK + content if marked else content)
+
+
+def test_a_record_of_another_file_does_not_count() -> None:
+    """What an older file left on the disk, or a peer made up, has another salt."""
+    stranger = JournalEncoder(SALT + 1)
+    stranger.begin(SNAPSHOT)
+    foreign = stranger.turn(TURNS[0])
+    cut = CONTENT[: ENDS[0]]
+    assert read(cut + foreign) == (Replay(1, 1, len(foreign)), SNAPSHOT)
+
+
+@pytest.mark.parametrize(("first", "then"), [(0, 0), (0, 2)])
+def test_records_follow_each_other(first: int, then: int) -> None:
+    """A record that comes twice, or misses its predecessor, is damage even at the end."""
+    turns = [CONTENT[start:stop] for start, stop in itertools.pairwise(ENDS)]
+    with pytest.raises(DataLossError, match=rf"record {then + 2} stands where record 3 should"):
+        read(CONTENT[: ENDS[0]] + turns[first] + turns[then])
+
+
+def test_updates_that_make_no_sense_are_damage() -> None:
+    """What cannot be applied, or is no update, is an error at its offset."""
+    encoder = JournalEncoder(SALT)
+    content = encoder.begin([]) + encoder.turn(["nonsense"])  # type: ignore[list-item]
+    with pytest.raises(DataLossError, match="make no sense here"):
+        read(content)
+
+    def refuse(update: u.AnyUpdate) -> None:
+        raise KeyError(4000)
+
+    with pytest.raises(DataLossError, match="KeyError: 4000"):
+        read_journal(CONTENT, "journal", refuse)
+
+
+def test_a_later_schema_is_refused() -> None:
+    """What a later version wrote is left alone, with a word on what to do."""
+    with pytest.raises(FailedPreconditionError, match=r"later version of zmqdata \(schema 1; this version knows 0\)"):
+        read(CONTENT, schema=0)
+
+
+def test_an_earlier_schema_is_migrated() -> None:
+    """Every update of an old file passes the migrations up to the present schema."""
+
+    def rename(update: dict[str, Any]) -> dict[str, Any]:
+        return {**update, "iteration": update["iteration"] + 1} if "iteration" in update else update
+
+    def again(update: dict[str, Any]) -> dict[str, Any]:
+        return {**update, "iteration": update["iteration"] * 2} if "iteration" in update else update
+
+    found = read(CONTENT, schema=3, migrations={1: rename, 2: again})[1]
+    assert found == [u.CloseTaskListUpdate(4002) if isinstance(one, u.CloseTaskListUpdate) else one for one in up_to(3)]
+
+
+def test_a_header_that_makes_no_sense_is_damage() -> None:
+    """A sound record that is no header is no beginning of a journal."""
+    payload = msgspec.msgpack.encode({"schema": "one"})
+    numbered = bytes(8) + payload
+    checksum = zlib.crc32(numbered, zlib.crc32(len(payload).to_bytes(4, "little"), 0))
+    with pytest.raises(DataLossError, match="header makes no sense"):
+        read(MARK + struct.pack("<II", len(payload), checksum) + numbered)

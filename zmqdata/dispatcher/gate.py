@@ -1,0 +1,70 @@
+"""What waits for the journal: whatever could reveal a fact that is not written yet. No file and no thread in here."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.updates import Update
+
+REVEAL_NOTHING = (m.Probe, m.WorkerHeartbeatAnswered)
+"""Messages in which no fact shows: they need not wait."""
+NO_SECRET = (c.Note, c.ListFiles, c.StorePipeline)
+"""Commands that nobody else hears of. A pipeline is stored before the fact that it is."""
+
+
+class Gate:
+    """Holds back the commands of a turn until its facts, and those of all turns before it, are written.
+
+    Turns are numbered from 1; what may be carried out comes out in the order in which it was decided.
+
+    Example:
+        >>> from zmqdata.updates import CloseTaskListUpdate
+        >>> gate = Gate()
+        >>> commands = [c.Commit(CloseTaskListUpdate(2000)), c.Send("client", m.IterationClosed("client"))]
+        >>> gate.admit(commands)
+        ([], (CloseTaskListUpdate(iteration=2000),))
+        >>> gate.written(gate.turn) == commands
+        True
+    """
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self._written = 0
+        self._held: deque[tuple[int, list[object]]] = deque()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everything decided so far is written."""
+        return self._written == self.turn
+
+    def admit(self, commands: Iterable[object]) -> tuple[list[object], tuple[Update, ...]]:
+        """Takes the commands of one turn of the core.
+
+        Returns:
+            What may be carried out now; and the facts to write as turn ``turn``, after that.
+        """
+        commands = list(commands)
+        updates = tuple(command.update for command in commands if isinstance(command, c.Commit))
+        self.turn += bool(updates)
+        if self.is_open:
+            return commands, updates
+        held = [command for command in commands if self._reveals(command)]
+        if held:
+            self._held.append((self.turn, held))
+        return [command for command in commands if not self._reveals(command)], updates
+
+    def written(self, turn: int) -> list[object]:
+        """The turns up to this one are written; returns what may be carried out now."""
+        self._written = turn
+        freed: list[object] = []
+        while self._held and self._held[0][0] <= turn:
+            freed += self._held.popleft()[1]
+        return freed
+
+    def _reveals(self, command: object) -> bool:
+        if isinstance(command, c.Send):
+            return not isinstance(command.message, REVEAL_NOTHING)
+        return not isinstance(command, NO_SECRET)

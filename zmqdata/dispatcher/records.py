@@ -1,0 +1,126 @@
+"""What a dispatcher with a work folder writes down before it says it: core, gate and journal together. No socket."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from zmqdata import updates as u
+from zmqdata.core.dispatcher import DispatcherCore
+from zmqdata.core.snapshots import snapshot
+from zmqdata.dispatcher.gate import Gate
+from zmqdata.dispatcher.journalfile import JournalFile, JournalWriter
+from zmqdata.dispatcher.store import PipelineStore
+from zmqdata.errors import DataLossError, UnavailableError
+
+log = logging.getLogger(__name__)
+
+SLOW = 10.0
+
+
+class Records:
+    """The journal of a dispatcher, and the commands that wait for it.
+
+    All methods are for the loop's thread. Nothing is written before ``take_up``.
+
+    Args:
+        work_dir: the folder, which is locked by its dispatcher.
+        core: what decides.
+        store: where its pipelines are.
+        carry_out: does one command.
+        post: has a call run in the loop's thread.
+        failed: called in another thread when the journal cannot be written; everybody must end then.
+    """
+
+    def __init__(
+        self,
+        work_dir: Path,
+        core: DispatcherCore,
+        store: PipelineStore,
+        carry_out: Callable[[object], None],
+        post: Callable[[Callable[[], None]], None],
+        failed: Callable[[UnavailableError], None],
+    ) -> None:
+        self._core = core
+        self._store = store
+        self._carry_out = carry_out
+        self._post = post
+        self._failed = failed
+        self._gate = Gate()
+        self._file = JournalFile(work_dir)
+        self._writer = JournalWriter(self._file, lambda turn: post(lambda: self._written(turn)), self._cannot_write)
+        self._waiting_since: float | None = None
+
+    def take_up(self, now: float) -> None:
+        """Makes the core go on where the journal ends, and begins a new one.
+
+        Raises:
+            DataLossError: the journal is damaged, or a pipeline that it names is gone.
+            FailedPreconditionError: a later version has written it.
+            OSError: it cannot be read, or not be written.
+        """
+        began = time.monotonic()
+        replay = self._file.replay(self._core.state.apply)
+        if replay is not None:
+            self._check_pipelines()
+            log.info("replayed %d facts in %.2f s", replay.updates, time.monotonic() - began)
+        if replay is not None and replay.torn:
+            text = "the last write to %s was cut off; its %d bytes are left out, as nobody was told what they say"
+            log.warning(text, self._file.path, replay.torn)
+        commands = self._core.resume(now)
+        self._file.begin(snapshot(self._core.state))
+        self._writer.start()
+        for command in commands:
+            self._carry_out(command)
+
+    def _check_pipelines(self) -> None:
+        digests = {name: one.digest for name, one in self._core.state.datasets.items()}
+        missing = self._store.missing(digests.values())
+        if missing:
+            names = ", ".join(name for name, digest in digests.items() if digest in missing)
+            raise DataLossError(
+                f"{self._file.path} names datasets whose pipelines are gone from the work folder: {names}. Restore the "
+                "folder from a copy, or start with another work_dir: jobs then begin anew"
+            )
+        self._store.keep_only(set(digests.values()))
+
+    def obey(self, commands: list[object]) -> None:
+        """Carries out what may be carried out at once of a turn, and has its facts written for the rest."""
+        now, updates = self._gate.admit(commands)
+        for command in now:
+            self._carry_out(command)
+        if updates:
+            if self._waiting_since is None:
+                self._waiting_since = time.monotonic()
+            pipelines = [one.description.digest for one in updates if isinstance(one, u.RegisterDatasetUpdate)]
+            self._writer.write(self._gate.turn, updates, [partial(self._store.sync, digest) for digest in pipelines])
+            if self._writer.wants_snapshot:
+                self._writer.replace(snapshot(self._core.state))
+
+    def _written(self, turn: int) -> None:
+        freed = self._gate.written(turn)
+        self._waiting_since = None if self._gate.is_open else time.monotonic()
+        for command in freed:
+            self._carry_out(command)
+
+    def look_around(self) -> None:
+        """Says so when the disk takes very long."""
+        if self._waiting_since is None:
+            return
+        waited = time.monotonic() - self._waiting_since
+        if waited >= SLOW:
+            self._waiting_since += SLOW
+            log.warning("%s is not written for %.0f s by now, and everybody waits for it", self._file.path, waited)
+
+    def _cannot_write(self, error: Exception) -> None:
+        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        text = f"The journal {self._file.path} can not be written ({reason}), so the dispatcher stops"
+        log.critical("%s", text)
+        self._failed(UnavailableError(f"{text}. Free or repair the disk and start it again: it goes on from there."))
+
+    def close(self) -> None:
+        """Writes what is left and closes the file."""
+        self._writer.close()
