@@ -156,7 +156,6 @@ def test_auto_is_one_process_for_each_core() -> None:
         (["dispatcher", "--work-dir", ""], "`work_dir` must not be empty; leave it out, or say DIR"),
         (["dispatcher", "--host", "no-such-host.invalid"], "Unknown host 'no-such-host.invalid'"),
         (["dispatcher", "--fault-tolerant"], "Cannot enable fault tolerant mode without configuring a work dir"),
-        (["dispatcher", "--fault-tolerant", "--work-dir", "x"], "not supported by this version"),
         (["status"], "which dispatcher?"),
         (["status", "--dispatcher", "tcp://no-such-host.invalid:1"], "Unknown host"),
         (["status", "--dispatcher", HERE, "--timeout", "nan"], "positive number of seconds, got nan"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from zmqdata.config import DispatcherConfig, WorkerConfig
-from zmqdata.errors import FailedPreconditionError, NotFoundError, UnimplementedError
+from zmqdata.errors import FailedPreconditionError, NotFoundError
 from zmqdata.settings import declaration_of
 
 HERE = "tcp://127.0.0.1:5050"
@@ -213,11 +213,11 @@ def test_fault_tolerance_needs_a_folder() -> None:
         DispatcherConfig(fault_tolerant_mode=True)
 
 
-def test_fault_tolerance_is_not_pretended() -> None:
-    """As there is no journal yet, asking for one is refused; a work folder alone is accepted."""
-    with pytest.raises(UnimplementedError, match="no journal yet"):
-        DispatcherConfig(fault_tolerant_mode=True, work_dir="somewhere")
-    assert DispatcherConfig(work_dir="somewhere").work_dir == "somewhere"
+def test_a_work_folder_brings_fault_tolerance() -> None:
+    """Who gives a work folder gets fault tolerance unless refused; without a folder there is none."""
+    assert DispatcherConfig(work_dir="somewhere").fault_tolerant_mode is True
+    assert DispatcherConfig(work_dir="somewhere", fault_tolerant_mode=False).fault_tolerant_mode is False
+    assert DispatcherConfig().fault_tolerant_mode is False
 
 
 @pytest.mark.parametrize("nothing", ["", None])

@@ -39,6 +39,7 @@ from zmqdata.worker.supervisor import Supervisor, available_cores, child_command
 LOG_LEVELS = ("debug", "info", "warning", "error")
 CANNOT_START = 2
 LAST_SECONDS = 5.0
+LOOK_AROUND = 0.5
 PRECEDENCE = "Each option may also be given as the environment variable that its help names; the option wins."
 
 T = TypeVar("T")
@@ -101,8 +102,8 @@ def serve_dispatcher(config: DispatcherConfig, stop: StopSignals) -> int:
 
     with DispatchServer(config) as server:
         say(f"zmqdata dispatcher listening on {server.target}")
-        while not stop.wait(None):
-            pass
+        while not stop.wait(LOOK_AROUND):
+            server.join(0)  # raises when it cannot go on
         exit_within(LAST_SECONDS, 0)
     return 0
 
@@ -270,7 +271,7 @@ def add_settings(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
         default = f"default: {default_of(one)}; ${variable_of(one)}"
         meaning = f"{declared.meaning} ({default})".replace("%", "%%")
         options: dict[str, Any] = {"dest": one.name, "default": argparse.SUPPRESS, "help": meaning}
-        if isinstance(one.default, bool):
+        if one.type in ("bool", "bool | None"):
             parser.add_argument(flag, action="store_true", **options)
             options["help"] = f"the opposite of {flag}"
             parser.add_argument(opposite(flag), action="store_false", **options)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from zmqdata.errors import FailedPreconditionError, NotFoundError, UnimplementedError
+from zmqdata.errors import FailedPreconditionError, NotFoundError
 from zmqdata.settings import MOST_PORT, check_settings, described, from_environment, milliseconds, setting
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ class DispatcherConfig:
         TypeError: a field has another type.
         ValueError: a field is empty or out of its range, or fault tolerance is asked for without a work folder.
         NotFoundError: the protocol does not exist.
-        UnimplementedError: fault tolerance is asked for.
 
     Example:
         >>> DispatcherConfig(port=5050).worker_timeout_ms
@@ -51,11 +50,13 @@ class DispatcherConfig:
     port: int = setting(0, "TCP port to listen on; 0: any free one", least=0, most=MOST_PORT)
     protocol: str = setting("tcp", "protocol of the control connections; 'tcp' is the only one", metavar="tcp")
     work_dir: str | None = setting(
-        None, "folder where registered pipelines are kept; without one they are kept in memory", metavar="DIR"
+        None,
+        "folder of this dispatcher alone for registered pipelines and its journal; without one all is kept in memory",
+        metavar="DIR",
     )
-    fault_tolerant_mode: bool = setting(
-        False,
-        "let jobs survive a restart of the dispatcher; needs a work folder; not supported by this version",
+    fault_tolerant_mode: bool | None = setting(
+        None,
+        "let jobs survive a restart of the dispatcher, by a journal in work_dir; not said: if there is one",
         flag="--fault-tolerant",
     )
     worker_addresses: tuple[str, ...] = setting(
@@ -126,11 +127,8 @@ class DispatcherConfig:
             raise ValueError(f"`worker_addresses` must not have empty entries, got {self.worker_addresses!r}")
         if self.worker_max_concurrent_snapshots == 0:
             object.__setattr__(self, "worker_max_concurrent_snapshots", SNAPSHOTS_PER_WORKER)
-        if self.fault_tolerant_mode:
-            raise UnimplementedError(
-                "fault_tolerant_mode=True is not supported by this version: the dispatcher keeps no journal yet, so "
-                "jobs end with an error when it is restarted. Leave it out; `work_dir` alone keeps registered pipelines"
-            )
+        if self.fault_tolerant_mode is None:
+            object.__setattr__(self, "fault_tolerant_mode", self.work_dir is not None)
 
     @classmethod
     def from_environment(cls, **explicit: Any) -> Self:

@@ -272,6 +272,7 @@ _KINDS = {
     "int | None": _Kind(_read_int, _checked_int),
     "float": _Kind(_read_float, _checked_float),
     "bool": _Kind(_read_bool, _checked_bool),
+    "bool | None": _Kind(_read_bool, _checked_bool),
     "str": _Kind(str, _checked_str),
     "str | None": _Kind(str, _checked_str),
     "tuple[str, ...]": _Kind(_read_list, _checked_texts),

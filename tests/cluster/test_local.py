@@ -11,7 +11,7 @@ import pytest
 from zmqdata.client.calls import status
 from zmqdata.cluster import LocalCluster
 from zmqdata.cluster.starting import ServerStartError
-from zmqdata.errors import FailedPreconditionError, UnavailableError, UnimplementedError
+from zmqdata.errors import FailedPreconditionError, UnavailableError
 from zmqdata.testing.cluster import listens, no_leaks
 from zmqdata.testing.forks import told_by_child
 
@@ -39,7 +39,6 @@ FAST = {"heartbeat_interval_ms": 100}
         ({"worker_timeout_ms": 0}, ValueError, "`worker_timeout_ms` must be at least 1"),
         ({"buffer_bytes": 0}, ValueError, "`buffer_bytes` must be at least 1"),
         ({"worker_tags": [""]}, FailedPreconditionError, "Worker tags cannot be empty"),
-        ({"fault_tolerant_mode": True, "work_dir": "x"}, UnimplementedError, "not supported by this version"),
     ],
 )
 def test_bad_options_start_nothing(arguments: dict[str, Any], error: type[Exception], text: str) -> None:

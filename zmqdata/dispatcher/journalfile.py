@@ -1,4 +1,4 @@
-"""The journal on disk: a locked folder, one file, and the thread that writes it. Its format is in ``zmqdata.journal``."""
+"""The journal on disk: a locked folder, one file, and the thread that writes it. Its format is ``zmqdata.journal``."""
 
 from __future__ import annotations
 
