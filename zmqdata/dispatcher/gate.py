@@ -32,13 +32,13 @@ class Gate:
 
     def __init__(self) -> None:
         self.turn = 0
-        self._written = 0
+        self.last_written = 0
         self._held: deque[tuple[int, list[object]]] = deque()
 
     @property
     def is_open(self) -> bool:
         """Whether everything decided so far is written."""
-        return self._written == self.turn
+        return self.last_written == self.turn
 
     def admit(self, commands: Iterable[object]) -> tuple[list[object], tuple[Update, ...]]:
         """Takes the commands of one turn of the core.
@@ -58,7 +58,7 @@ class Gate:
 
     def written(self, turn: int) -> list[object]:
         """The turns up to this one are written; returns what may be carried out now."""
-        self._written = turn
+        self.last_written = turn
         freed: list[object] = []
         while self._held and self._held[0][0] <= turn:
             freed += self._held.popleft()[1]

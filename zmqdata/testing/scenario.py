@@ -37,7 +37,7 @@ class Scenario:
         mode = draw.choice(["DYNAMIC", "DYNAMIC", "DYNAMIC", "OFF", "DATA"])
         times = DispatcherTimes(gc_timeout=NEVER)
         shards = draw.randint(1, 4) if mode == "DATA" else 0
-        self.world = World(seed, mode, pipeline, self._faults(), times, shards=shards)
+        self.world = World(seed, mode, pipeline, self._faults(), times, shards=shards, journalled=True)
         self.last = 0.0
         for _ in range(draw.randint(1, 4)):
             self._at(draw.choice([0.0, 0.0, 0.0, draw.uniform(0, 5)]), self.add_worker)
@@ -83,6 +83,8 @@ class Scenario:
             self.cut_client,
             self.cut_data,
             self.worsen,
+            self.crash_dispatcher,
+            self.crash_dispatcher,
         ]
 
     def _some_worker(self) -> SimulatedWorker | None:
@@ -167,6 +169,12 @@ class Scenario:
         worker, client = self._some_worker(), self._some_client()
         if worker is not None and client is not None:
             self._cut(worker.name, client.name)
+
+    def crash_dispatcher(self) -> None:
+        """The dispatcher dies, with what it has not synced, and comes back."""
+        seconds = self.random.choice([0.0, 0.05, 0.5, 3.0, 8.0])
+        self.world.laws.tell(DISPATCHER, f"is killed for {seconds} s")
+        self.world.restart_dispatcher(seconds)
 
     def worsen(self) -> None:
         """The network is bad in another way from now on."""

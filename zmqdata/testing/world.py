@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,82 +16,18 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
+from zmqdata.core.places import Places
 from zmqdata.core.worker import WorkerCore, WorkerProfile
 from zmqdata.splits import IndexSplits
 from zmqdata.testing.checks import Laws
 from zmqdata.testing.clock import Clock
+from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
+from zmqdata.testing.nodes import Node, SimulatedDispatcher
 from zmqdata.testing.runner import Name, SimulatedPipeline, SimulatedRunner
 
 DISPATCHER = "dispatcher"
 DATASET = "dataset"
-
-
-class Node:
-    """One core with its place in the network.
-
-    Args:
-        world: where it lives.
-        name: its name in the network, by which peers reach it.
-        core: what decides for it.
-    """
-
-    def __init__(self, world: World, name: str, core: Any) -> None:
-        self.world = world
-        self.name = name
-        self.core = core
-        self.alive = True
-        self.random = random.Random(f"{world.seed}/{name}")
-        self._period = self.random.uniform(0.2, 0.4)
-        world.network.join(name, self.receive)
-        world.clock.after(self.random.uniform(0.0, 0.1), self._tick)
-
-    def _tick(self) -> None:
-        if self.alive:
-            self.feed(c.Tick())
-            self.world.clock.after(self._period, self._tick)
-
-    def receive(self, sender: Hashable, message: Any) -> None:
-        """Takes a control message out of the network."""
-        self.feed(c.Received(sender, message))
-
-    def feed(self, event: object) -> None:
-        """Has the core decide, the laws checked, and the commands carried out."""
-        if not self.alive:
-            return
-        commands = self.core.handle(self.world.clock.now, event)
-        self.world.laws.check(self.name, self.core, event, commands)
-        for command in commands:
-            self.carry_out(command)
-
-    def soon(self, event: object) -> None:
-        """Feeds an event once the present one is done with."""
-        self.world.clock.after(0.0, lambda: self.feed(event))
-
-    def carry_out(self, command: Any) -> None:
-        """Does what the core has decided."""
-        if isinstance(command, c.Send):
-            self.world.network.send(self.name, command.peer, command.message)
-
-    def die(self) -> None:
-        """Ends at once and loses everything."""
-        self.alive = False
-        self.world.network.leave(self.name)
-
-
-class SimulatedDispatcher(Node):
-    """The dispatcher. Its routing tells it of peers that are not connected."""
-
-    core: DispatcherCore
-
-    def carry_out(self, command: Any) -> None:
-        if isinstance(command, c.Send) and not self.world.network.connected(self.name, command.peer):
-            self.soon(c.Unreachable(command.peer))
-        elif isinstance(command, c.SendPipeline):
-            message = m.PipelineSent(command.dataset_id, command.digest, b"pipeline")
-            self.world.network.send(self.name, command.peer, message)
-        else:
-            super().carry_out(command)
 
 
 class SimulatedWorker(Node):
@@ -255,21 +191,30 @@ class SimulatedClient(Node):
         self.outcome = self.outcome or "killed"
 
 
-class FirstAddresses:
+class FirstAddresses(Places):
     """Configured places that the first workers take in the order of their coming, whatever their address."""
 
     def __init__(self, count: int) -> None:
+        super().__init__()
         self._count = count
-        self._taken: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
     def __len__(self) -> int:
         return self._count
 
+    def place(self, address: str) -> int | None:
+        """The next place that is free; None when all were taken."""
+        if address not in self._indices and len(self._indices) < self._count:
+            self._indices[address] = len(self._indices)
+        return self._indices.get(address)
+
+    def restore(self, held: Mapping[int, str], present: Collection[str]) -> None:
+        """Gives places back as they were held."""
+        self._indices = {address: index for index, address in held.items()}
+
     def index(self, address: str) -> int | None:
-        """The place of the worker at an address; None when all were taken."""
-        if address not in self._taken and len(self._taken) < self._count:
-            self._taken[address] = len(self._taken)
-        return self._taken.get(address)
+        """The place of the worker at an address; None when it has none."""
+        return self._indices.get(address)
 
 
 class World:
@@ -281,6 +226,7 @@ class World:
         pipeline: what every task makes.
         faults: how badly the network behaves.
         shards: the number of configured workers, for a static mode.
+        journalled: whether the dispatcher has a journal, from which it goes on after its death.
 
     Example:
         >>> world = World(seed=1, pipeline=SimulatedPipeline(splits=20))
@@ -299,6 +245,7 @@ class World:
         times: DispatcherTimes | None = None,
         anonymous: bool = False,
         shards: int = 0,
+        journalled: bool = False,
     ) -> None:
         self.seed = seed
         self.shards = shards
@@ -313,11 +260,12 @@ class World:
         self.clients: list[SimulatedClient] = []
         self.progress = 0.0
         self.times = times or DispatcherTimes()
+        self.disk = SimulatedDisk(self.clock, self.random.getrandbits(32)) if journalled else None
         self.dispatcher = self._make_dispatcher()
 
     def _make_dispatcher(self) -> SimulatedDispatcher:
         core = DispatcherCore(self.random.getrandbits(32), self.times)
-        core.hosting.placement.places = FirstAddresses(self.shards)
+        core.places = core.hosting.placement.places = FirstAddresses(self.shards)
         dispatcher = SimulatedDispatcher(self, DISPATCHER, core)
         source = IndexSplits(self.pipeline.splits)
         description = m.DatasetDescription("d" * 64, "fingerprint", (source,), "", None, -2, None, "3.11", "0")
@@ -338,10 +286,19 @@ class World:
         self.clients.append(SimulatedClient(self, name, repetition, limit))
         return self.clients[-1]
 
-    def restart_dispatcher(self) -> None:
-        """The dispatcher dies and comes back knowing nothing."""
+    def restart_dispatcher(self, seconds: float = 0.0) -> None:
+        """The dispatcher dies and comes back after a while: knowing what its journal says, or nothing."""
+        if not self.dispatcher.alive:
+            return
         self.dispatcher.die()
-        self.laws.forget()
+        if self.disk is None:
+            self.laws.forget()
+        if seconds:
+            self.clock.after(seconds, self._return_dispatcher)
+        else:
+            self._return_dispatcher()
+
+    def _return_dispatcher(self) -> None:
         self.dispatcher = self._make_dispatcher()
 
     # --- time passes

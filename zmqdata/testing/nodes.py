@@ -1,0 +1,146 @@
+"""The nodes of a simulated world: one core each, with its place in the network; here also the dispatcher's.
+
+Workers and training loops are in ``zmqdata.testing.world``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.dispatcher import DispatcherCore
+from zmqdata.core.snapshots import snapshot
+from zmqdata.core.state import DispatcherState
+from zmqdata.dispatcher.gate import Gate
+
+if TYPE_CHECKING:
+    from zmqdata.testing.world import World
+
+LONG = 30_000
+"""Bytes at which a simulated journal is replaced by a snapshot."""
+
+
+class Node:
+    """One core with its place in the network.
+
+    Args:
+        world: where it lives.
+        name: its name in the network, by which peers reach it.
+        core: what decides for it.
+    """
+
+    def __init__(self, world: World, name: str, core: Any) -> None:
+        self.world = world
+        self.name = name
+        self.core = core
+        self.alive = True
+        self.random = random.Random(f"{world.seed}/{name}")
+        self._period = self.random.uniform(0.2, 0.4)
+        world.network.join(name, self.receive)
+        world.clock.after(self.random.uniform(0.0, 0.1), self._tick)
+
+    def _tick(self) -> None:
+        if self.alive:
+            self.feed(c.Tick())
+            self.world.clock.after(self._period, self._tick)
+
+    def receive(self, sender: Hashable, message: Any) -> None:
+        """Takes a control message out of the network."""
+        self.feed(c.Received(sender, message))
+
+    def feed(self, event: object) -> None:
+        """Has the core decide, the laws checked, and the commands carried out."""
+        if self.alive:
+            self.obey(event, self.core.handle(self.world.clock.now, event))
+
+    def obey(self, event: object, commands: list[object]) -> None:
+        """Carries out what the core made of an event."""
+        self.world.laws.check(self.name, self.core, event, commands)
+        for command in commands:
+            self.carry_out(command)
+
+    def soon(self, event: object) -> None:
+        """Feeds an event once the present one is done with."""
+        self.world.clock.after(0.0, lambda: self.feed(event))
+
+    def carry_out(self, command: Any) -> None:
+        """Does what the core has decided."""
+        if isinstance(command, c.Send):
+            self.world.network.send(self.name, command.peer, command.message)
+
+    def die(self) -> None:
+        """Ends at once and loses everything."""
+        self.alive = False
+        self.world.network.leave(self.name)
+
+
+class SimulatedDispatcher(Node):
+    """The dispatcher. Its routing tells it of peers that are not connected; with a disk it keeps a journal."""
+
+    core: DispatcherCore
+
+    def __init__(self, world: World, name: str, core: DispatcherCore) -> None:
+        super().__init__(world, name, core)
+        self.gate = Gate()
+        if world.disk is not None:
+            self._take_up()
+
+    def _take_up(self) -> None:
+        disk, laws = self.world.disk, self.world.laws
+        assert disk is not None
+        disk.read(self.core.state.apply)
+        commands = self.core.resume(self.world.clock.now)
+        laws.check(self.name, self.core, c.Tick(), commands)
+        self._check_equal(laws.state, "what was told and what was written")
+        disk.begin(snapshot(self.core.state))
+        self._check_snapshot()
+
+    def _check_snapshot(self) -> None:
+        copy = DispatcherState()
+        for update in snapshot(self.core.state):
+            copy.apply(update)
+        self._check_equal(copy, "a state and its snapshot")
+
+    def _check_equal(self, state: DispatcherState, what: str) -> None:
+        ours, theirs = vars(self.core.state), vars(state)
+        for field, value in ours.items():
+            if value != theirs[field]:
+                self.world.laws.fail(f"{what} differ in {field}: {value} and {theirs[field]}")
+
+    def obey(self, event: object, commands: list[object]) -> None:
+        disk = self.world.disk
+        if disk is None:
+            super().obey(event, commands)
+            return
+        now, updates = self.gate.admit(commands)
+        super().obey(event, now)
+        if updates:
+            disk.write(self.gate.turn, updates, self._written)
+
+    def _written(self, turn: int) -> None:
+        super().obey(c.Tick(), self.gate.written(turn))
+        disk = self.world.disk
+        if disk is not None and disk.idle and self.gate.is_open and len(disk.content) > LONG:
+            self._check_snapshot()
+            disk.begin(snapshot(self.core.state))
+
+    def carry_out(self, command: Any) -> None:
+        if isinstance(command, c.Send) and not self.world.network.connected(self.name, command.peer):
+            self.soon(c.Unreachable(command.peer))
+        elif isinstance(command, c.SendPipeline):
+            message = m.PipelineSent(command.dataset_id, command.digest, b"pipeline")
+            self.world.network.send(self.name, command.peer, message)
+        else:
+            super().carry_out(command)
+
+    def die(self) -> None:
+        """Loses all but what is on the disk, of whose last writes nobody was told."""
+        super().die()
+        if self.world.disk is None:
+            return
+        survived = self.gate.last_written + self.world.disk.crash()
+        facts = [command for command in self.gate.written(survived) if isinstance(command, c.Commit)]
+        self.world.laws.check(self.name, self.core, c.Tick(), list(facts))
