@@ -250,6 +250,7 @@ def test_a_briefly_frozen_worker(cluster: LocalCluster) -> None:
 # --- the dispatcher is lost
 
 
+@pytest.mark.parametrize("cluster", [{"fault_tolerant_mode": False}], indirect=True)
 def test_a_dispatcher_without_journal_ends_its_jobs(cluster: LocalCluster) -> None:
     """A dispatcher that was killed and started again knows no job: the iteration ends with an error that says so."""
     elements = vectors(cluster)
@@ -266,7 +267,7 @@ def test_a_dispatcher_without_journal_ends_its_jobs(cluster: LocalCluster) -> No
 
 def test_a_dispatcher_learns_a_dataset_anew() -> None:
     """A dataset read before its dispatcher forgot everything is itself afterwards, whatever was registered since."""
-    with LocalCluster(1, **OPTIONS) as cluster:
+    with LocalCluster(1, fault_tolerant_mode=False, **OPTIONS) as cluster:
         read = distribute("distributed_epoch", cluster.target)
         mine, other = Dataset.range(3).apply(read), Dataset.range(3).map(lambda x: x + 100).apply(read)
         assert sorted(map(int, mine)) == [0, 1, 2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from zmqdata.cluster.starting import NOT_HERE, START_SECONDS
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.settings import check_int, check_type, flag_of, opposite, shown
 from zmqdata.transport.addresses import check_addresses
+from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.forks import check_process
 
 OF_DISPATCHER = frozenset(field.name for field in fields(DispatcherConfig)) - {"protocol"}
@@ -52,7 +53,8 @@ class LocalCluster:
         in_process: run everything in threads of this process instead, for tests and debuggers.
         processes_per_worker: processes that run pipelines in each worker.
         options: fields of ``DispatcherConfig`` and ``WorkerConfig`` by name; ``host`` is for both, ``port`` for the
-            dispatcher.
+            dispatcher. Without a ``work_dir`` the dispatcher gets a temporary one, so that it goes on after a restart;
+            ``fault_tolerant_mode=False`` makes it forget everything.
 
     Raises:
         TypeError: an option is no field of either, or has another type.
@@ -81,13 +83,18 @@ class LocalCluster:
             )
         self._in_process = in_process
         self._processes = processes_per_worker
-        self._dispatcher_config = DispatcherConfig(**_only(options, OF_DISPATCHER))
+        lends_folder = options.get("work_dir") is None and options.get("fault_tolerant_mode") is not False
+        of_dispatcher = {**options, "work_dir": "temporary"} if lends_folder else options
+        self._dispatcher_config = DispatcherConfig(**_only(of_dispatcher, OF_DISPATCHER))
         self._worker_options = _only(options, OF_WORKER)
         worker = WorkerConfig("127.0.0.1:1", **self._worker_options)
         _check_together(self._dispatcher_config, worker, num_workers * processes_per_worker)
         self._servers: list[Server] = []
         self._owner = os.getpid()
-        self._finalizer = weakref.finalize(self, _close_servers, self._servers, self._owner)
+        folder = SocketFolder() if lends_folder else None
+        if folder is not None:
+            self._dispatcher_config = replace(self._dispatcher_config, work_dir=str(folder.path / "dispatcher"))
+        self._finalizer = weakref.finalize(self, _close_servers, self._servers, self._owner, folder)
         try:
             self._start(num_workers)
         except BaseException:
@@ -220,7 +227,7 @@ def _check_together(dispatcher: DispatcherConfig, worker: WorkerConfig, workers:
         )
 
 
-def _close_servers(servers: list[Server], owner: int) -> None:
+def _close_servers(servers: list[Server], owner: int, folder: SocketFolder | None) -> None:
     """Ends workers first, so that they can say goodbye. A forked child owns nothing of its parent."""
     if os.getpid() != owner:
         return
@@ -230,3 +237,5 @@ def _close_servers(servers: list[Server], owner: int) -> None:
             server.ask_to_stop()
         for server in group:
             server.close()
+    if folder is not None:
+        folder.close()

@@ -90,8 +90,12 @@ class Records:
     def obey(self, commands: list[object]) -> None:
         """Carries out what may be carried out at once of a turn, and has its facts written for the rest."""
         now, updates = self._gate.admit(commands)
-        for command in now:
-            self._carry_out(command)
+        try:
+            for command in now:
+                self._carry_out(command)
+        except OSError as error:  # a pipeline that is not stored, whose dataset must not be noted
+            self._cannot_write(error)
+            return
         if updates:
             if self._waiting_since is None:
                 self._waiting_since = time.monotonic()
@@ -117,7 +121,8 @@ class Records:
 
     def _cannot_write(self, error: Exception) -> None:
         reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-        text = f"The journal {self._file.path} can not be written ({reason}), so the dispatcher stops"
+        place = getattr(error, "filename", None) or self._file.path.parent
+        text = f"{place} can not be written ({reason}), so the dispatcher stops"
         log.critical("%s", text)
         self._failed(UnavailableError(f"{text}. Free or repair the disk and start it again: it goes on from there."))
 

@@ -1,4 +1,4 @@
-"""The folder in which a worker binds ``ipc`` sockets: its user's alone, and gone some time after the worker is."""
+"""Temporary folders for sockets and journals: their user's alone, and gone some time after their owner is."""
 
 from __future__ import annotations
 

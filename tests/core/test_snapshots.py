@@ -1,0 +1,223 @@
+"""Facts about snapshots of the dispatcher's state."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zmqdata import updates as u
+from zmqdata.core.snapshots import snapshot
+from zmqdata.core.state import _APPLY, DispatcherState
+from zmqdata.messages import DatasetDescription, JobParameters
+from zmqdata.splits import FileSplits, IndexSplits
+
+SOURCES = (IndexSplits(40), FileSplits(("*",), False, None))
+
+
+class History:
+    """Draws updates that may follow each other, as a dispatcher would make them, and applies them.
+
+    Args:
+        seed: decides what happens.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.state = DispatcherState(seed)
+        self.updates: list[u.AnyUpdate] = []
+        self.made = 0
+        self.ways: list[Callable[[], u.AnyUpdate | None]] = [
+            self.begin_life,
+            self.add_worker,
+            self.add_worker,
+            self.remove_worker,
+            self.place_worker,
+            self.register_dataset,
+            self.remove_dataset,
+            self.create_job,
+            self.create_iteration,
+            self.create_iteration,
+            self.open_client,
+            self.open_client,
+            self.close_client,
+            self.list_files,
+            self.close_task_list,
+            self.fail_iteration,
+            self.remove_job,
+            *[self.create_task, self.host_task, self.assign_splits, self.deliver, self.hold] * 4,
+            self.end_task,
+            self.remove_task,
+        ]
+
+    def step(self) -> None:
+        update = self.draw.choice(self.ways)()
+        if update is not None:
+            self.updates.append(update)
+            self.state.apply(update)
+
+    def name(self, kind: str) -> str:
+        self.made += 1
+        return f"{kind}-{self.made}"
+
+    def some(self, found: list[object]) -> object:
+        return self.draw.choice(found) if found else None
+
+    def begin_life(self) -> u.AnyUpdate:
+        one = self.state
+        return u.BeginLifeUpdate(one.life + 1, one.seed, one.next_dataset, one.next_iteration, one.next_task)
+
+    def add_worker(self) -> u.AnyUpdate:
+        return u.AddWorkerUpdate(self.name("worker"), "tcp://a:1", ("GPU",), "3.11")
+
+    def remove_worker(self) -> u.AnyUpdate | None:
+        worker = self.some([*self.state.workers])
+        return None if worker is None else u.RemoveWorkerUpdate(str(worker))
+
+    def place_worker(self) -> u.AnyUpdate:
+        return u.PlaceWorkerUpdate(self.draw.randrange(3), self.name("tcp://b"))
+
+    def register_dataset(self) -> u.AnyUpdate:
+        name = str(self.some([*self.state.datasets, self.name("dataset")]))
+        description = DatasetDescription(name, "fingerprint", SOURCES, "", b"spec", -2, None, "3.11", "0")
+        return u.RegisterDatasetUpdate(name, description, self.draw.random() < 0.5)
+
+    def remove_dataset(self) -> u.AnyUpdate | None:
+        used = {job.dataset_id for job in self.state.jobs.values()}
+        name = self.some([one for one in self.state.datasets if one not in used])
+        return None if name is None else u.RemoveDatasetUpdate(str(name))
+
+    def create_job(self) -> u.AnyUpdate | None:
+        dataset = self.some([*self.state.datasets])
+        mode = self.draw.choice(["DYNAMIC", "OFF", "DATA"])
+        return None if dataset is None else u.CreateJobUpdate(JobParameters(self.name("job"), str(dataset), mode))
+
+    def create_iteration(self) -> u.AnyUpdate | None:
+        job = self.some([*self.state.jobs])
+        if job is None:
+            return None
+        repetition = len(self.state.passes[str(job)])
+        shards = self.draw.randrange(3)
+        return u.CreateIterationUpdate(self.state.next_iteration, str(job), repetition, self.made, shards)
+
+    def iteration(self) -> int | None:
+        found = self.some([*self.state.iterations])
+        return found if isinstance(found, int) else None
+
+    def task(self) -> int | None:
+        found = self.some([number for number, task in self.state.tasks.items() if not task.removed])
+        return found if isinstance(found, int) else None
+
+    def open_client(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        return None if iteration is None else u.OpenClientUpdate(self.name("client"), iteration, ("tcp://c:1",))
+
+    def close_client(self) -> u.AnyUpdate | None:
+        client = self.some([*self.state.client_iteration])
+        return None if client is None else u.CloseClientUpdate(str(client))
+
+    def list_files(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        if iteration is None or not self.state.iterations[iteration].cursors:
+            return None
+        return u.ListFilesUpdate(iteration, 1, self.draw.randrange(2), ("a", "b", "c"))
+
+    def close_task_list(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        return None if iteration is None else u.CloseTaskListUpdate(iteration)
+
+    def fail_iteration(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        return None if iteration is None else u.FailIterationUpdate(iteration, "DataLossError", "why")
+
+    def remove_job(self) -> u.AnyUpdate | None:
+        job = self.some([*self.state.jobs])
+        return None if job is None or self.draw.random() < 0.7 else u.RemoveJobUpdate(str(job))
+
+    def create_task(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        shard = self.draw.choice([None, 0, 1])
+        return None if iteration is None else u.CreateTaskUpdate(self.state.next_task, iteration, self.made, shard)
+
+    def host_task(self) -> u.AnyUpdate | None:
+        task = self.task()
+        if task is None:
+            return None
+        worker = str(self.draw.choice(["", *self.state.workers]))
+        return u.HostTaskUpdate(task, self.state.tasks[task].attempt + (not worker or 1), worker)
+
+    def assign_splits(self) -> u.AnyUpdate | None:
+        task = self.task()
+        if task is None or not self.state.tasks[task].ledger:
+            return None
+        source = self.draw.randrange(2)
+        cursor = self.state.iterations[self.state.tasks[task].iteration].cursors[source]
+        repetition = cursor.repetition + self.draw.choice([0, 0, 0, 1])
+        return u.AssignSplitsUpdate(task, source, cursor.peek(repetition, self.draw.randrange(1, 9)))
+
+    def deliver(self) -> u.AnyUpdate | None:
+        task, first = self.task(), self.draw.randrange(20)
+        return None if task is None else u.DeliverUpdate(task, ((first, first + 5), (first + 7, first + 8)))
+
+    def hold(self) -> u.AnyUpdate | None:
+        task = self.task()
+        if task is None or self.state.tasks[task].settled:
+            return None
+        client = self.some([*self.state.iterations[self.state.tasks[task].iteration].clients])
+        return None if client is None else u.HoldUpdate(task, str(client), ((3, 4), (9, 12)))
+
+    def end_task(self) -> u.AnyUpdate | None:
+        task = self.task()
+        if task is None or self.state.tasks[task].total is not None:
+            return None
+        return u.EndTaskUpdate(task, self.draw.randrange(25))
+
+    def remove_task(self) -> u.AnyUpdate | None:
+        task = self.task()
+        return None if task is None else u.RemoveTaskUpdate(task)
+
+
+def replayed(updates: list[u.AnyUpdate]) -> DispatcherState:
+    state = DispatcherState()
+    for update in updates:
+        state.apply(update)
+    return state
+
+
+@given(seed=st.integers(0, 2**32), steps=st.integers(0, 400))
+def test_a_replayed_snapshot_is_the_state(seed: int, steps: int) -> None:
+    """Whatever has happened, the updates of a snapshot make a state that is equal in every field."""
+    history = History(seed)
+    history.state.apply(history.begin_life())
+    for _ in range(steps):
+        history.step()
+    assert vars(replayed(snapshot(history.state))) == vars(history.state)
+
+
+def test_the_histories_have_everything_in_them() -> None:
+    """No kind of update is left out of the histories drawn here."""
+    history = History(1)
+    for _ in range(3_000):
+        history.step()
+    assert {type(update) for update in history.updates} == set(_APPLY)
+
+
+def test_a_snapshot_has_the_size_of_what_lives() -> None:
+    """A thousand deliveries and ledger entries of one task are a handful of updates."""
+    history = History(2)
+    for way in (history.begin_life, history.add_worker, history.register_dataset):
+        history.state.apply(way() or history.begin_life())
+    dataset = next(iter(history.state.datasets))
+    for update in (
+        u.CreateJobUpdate(JobParameters("job", dataset, "DYNAMIC")),
+        u.CreateIterationUpdate(2000, "job", 0, 7),
+        u.CreateTaskUpdate(4000, 2000, 8),
+    ):
+        history.state.apply(update)
+    for number in range(1_000):
+        history.state.apply(u.HostTaskUpdate(4000, number + 1, ""))
+        history.state.apply(u.DeliverUpdate(4000, ((number, number + 1),)))
+        history.state.apply(history.assign_splits() or history.begin_life())
+    assert len(snapshot(history.state)) < 15

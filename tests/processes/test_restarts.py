@@ -1,0 +1,258 @@
+"""What is seen of a dispatcher with a journal that is killed and started again, and of one that must not start."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqdata import Dataset, LocalCluster, distribute, from_dataset_id, register_dataset
+from zmqdata.client.calls import status
+from zmqdata.cluster.processes import ServerProcess
+from zmqdata.cluster.starting import ServerStartError
+from zmqdata.errors import InvalidArgumentError, UnavailableError
+from zmqdata.testing.cluster import await_condition, no_leaks
+
+pytestmark = pytest.mark.realprocess
+
+COUNT = 20_000
+START = 30.0
+OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 100, "buffer_bytes": 1 << 16}
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    """A dispatcher with a journal, and two workers of one process each."""
+    with LocalCluster(2, **OPTIONS) as made:
+        yield made
+
+
+def crash(cluster: LocalCluster) -> None:
+    cluster.dispatcher.kill()
+    cluster.dispatcher.restart()
+
+
+def numbers(cluster: LocalCluster, job: str | None = "job", repeat: int = 1, count: int = COUNT) -> Iterator[int]:
+    """Reads ``count`` elements of 800 bytes; yields what stands in each."""
+    dataset = Dataset.range(count).map(lambda x: np.full(100, x))
+    dataset = dataset.apply(distribute("distributed_epoch", cluster.target, job, max_outstanding_requests=64))
+    for element in dataset.repeat(repeat):
+        yield int(element[0])
+
+
+def some(elements: Iterator[int], count: int = 1_000) -> list[int]:
+    return [next(elements) for _ in range(count)]
+
+
+def not_once(found: list[int], times: int = 1, count: int = COUNT) -> dict[int, int]:
+    """How often each element came that did not come ``times`` times."""
+    seen = Counter(found)
+    return {x: seen[x] for x in sorted(seen.keys() | set(range(count))) if seen[x] != times}
+
+
+def attempts(cluster: LocalCluster) -> set[int]:
+    return {task["attempt"] for task in status(cluster.target)["tasks"]}
+
+
+class Reader(threading.Thread):
+    """A training loop in a thread: reads all there is."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        super().__init__(daemon=True)
+        self.found: list[int] = []
+        self.error: BaseException | None = None
+        self._elements = numbers(cluster)
+        self.start()
+
+    def run(self) -> None:
+        try:
+            for x in self._elements:
+                self.found.append(x)
+        except BaseException as error:
+            self.error = error
+
+
+# --- it goes on
+
+
+def test_killed_many_times_nothing_is_lost_and_nothing_comes_twice(cluster: LocalCluster) -> None:
+    """Two clients share a job of two workers through six deaths of the dispatcher: each element once, none made again."""
+    readers = [Reader(cluster) for _ in range(2)]
+    for death in range(1, 7):
+        await_condition(lambda goal=death * 1_500: sum(len(one.found) for one in readers) > goal, what="elements")
+        crash(cluster)
+    for reader in readers:
+        reader.join(30)
+        assert reader.error is None
+        assert reader.found
+    assert not_once([x for reader in readers for x in reader.found]) == {}
+    assert attempts(cluster) == {1}
+
+
+def test_killed_between_registration_and_first_read(cluster: LocalCluster) -> None:
+    """A dataset that was registered is there after the restart, and so is its pipeline."""
+    dataset_id = register_dataset(cluster.target, Dataset.range(100).map(lambda x: x * 2))
+    crash(cluster)
+    dataset = from_dataset_id("distributed_epoch", cluster.target, dataset_id)
+    crash(cluster)
+    assert sorted(map(int, dataset)) == list(range(0, 200, 2))
+
+
+def test_killed_in_every_repetition(cluster: LocalCluster) -> None:
+    """With repeat() behind distribute, each repetition is whole, whenever the dispatcher died."""
+    elements = numbers(cluster, repeat=3, count=4_000)
+    found: list[int] = []
+    for _ in range(3):
+        found += some(elements, 3_000)
+        crash(cluster)
+    found += elements
+    assert not_once(found, times=3, count=4_000) == {}
+
+
+def test_killed_with_a_worker_at_once(cluster: LocalCluster) -> None:
+    """The tasks of a worker that died together with the dispatcher are made again elsewhere, without loss or repeat."""
+    elements = numbers(cluster)
+    found = some(elements)
+    cluster.workers[0].kill()
+    crash(cluster)
+    found += elements
+    assert not_once(found) == {}
+    assert attempts(cluster) == {1, 2}
+
+
+def test_a_job_is_what_it_was(cluster: LocalCluster) -> None:
+    """After a restart a job that was OFF can not be read as DYNAMIC (tf.data's testChangeProcessingModeAfterRestart)."""
+    dataset = Dataset.range(10)
+    first = iter(dataset.apply(distribute("parallel_epochs", cluster.target, "test")))
+    next(first)
+    crash(cluster)
+    other = dataset.apply(distribute("distributed_epoch", cluster.target, "test"))
+    with pytest.raises(InvalidArgumentError, match="Tried to create job with name test, but found an existing job wi"):
+        list(other)
+    assert len(list(first)) == 19
+
+
+def test_a_finished_job_stays_finished(cluster: LocalCluster) -> None:
+    """Who joins a job that was read to its end gets nothing, also from the next life of the dispatcher."""
+    assert not_once(list(numbers(cluster, count=500)), count=500) == {}
+    crash(cluster)
+    assert list(numbers(cluster, count=500)) == []
+
+
+def test_a_temporary_folder_goes_with_its_cluster() -> None:
+    """Nothing is left of the folder that a cluster lends its dispatcher."""
+    with no_leaks():
+        with LocalCluster(1, **OPTIONS) as cluster:
+            server = cluster.dispatcher
+            assert isinstance(server, ServerProcess)
+            [folder] = [Path(one.partition("=")[2]) for one in server.options if one.startswith("--work-dir=")]
+            assert sorted(path.name for path in folder.iterdir()) == ["journal", "lock", "pipelines"]
+        assert not folder.parent.exists()
+
+
+# --- it does not start
+
+
+def dispatcher_on(folder: Path, *options: str) -> ServerProcess:
+    return ServerProcess("zmqdata.dispatcher", [f"--work-dir={folder}", "--log-level=info", *options])
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[ServerProcess]:
+    with contextlib.closing(dispatcher_on(folder)) as server:
+        server.launch()
+        server.await_ready(START)
+        yield server
+
+
+def refusal(folder: Path) -> str:
+    """What a dispatcher says that does not start on a folder, with exit code 2."""
+    with contextlib.closing(dispatcher_on(folder)) as server:
+        server.launch()
+        with pytest.raises(ServerStartError, match="ended with exit code 2 before it was ready") as caught:
+            server.await_ready(START)
+        assert server.log.count("\n") == 1
+        return str(caught.value)
+
+
+def used(folder: Path, datasets: int = 5) -> Path:
+    """The journal of a dispatcher that registered some datasets and was killed."""
+    with running(folder) as server:
+        for number in range(datasets):
+            register_dataset(server.address, Dataset.range(number), dataset_id=f"dataset-{number}")
+        server.kill()
+    return folder / "journal"
+
+
+def test_a_second_dispatcher_is_refused(tmp_path: Path) -> None:
+    """A work folder is one dispatcher's; another is told the process and the host that have it, and may have it later."""
+    with running(tmp_path) as first:
+        text = refusal(tmp_path)
+        assert f"is in use by another dispatcher: process {first.pid} on host {os.uname().nodename}" in text
+        first.kill()
+    with running(tmp_path):
+        pass
+
+
+def test_a_torn_tail_is_left_out(tmp_path: Path) -> None:
+    """A write that was cut off is warned of, and what came before it is there."""
+    journal = used(tmp_path)
+    content = journal.read_bytes()
+    journal.write_bytes(content[:-3])
+    with running(tmp_path) as server:
+        assert "was cut off" in server.log
+        assert from_dataset_id("parallel_epochs", server.address, "dataset-3") is not None
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+def test_a_flipped_byte_is_not_believed(tmp_path: Path, share: float) -> None:
+    """A dispatcher does not start on a journal that is damaged: it names file and offset, and changes nothing."""
+    journal = used(tmp_path)
+    content = bytearray(journal.read_bytes())
+    content[int(len(content) * share)] ^= 4
+    journal.write_bytes(content)
+    text = refusal(tmp_path)
+    assert f"{journal} is damaged at offset" in text
+    assert journal.read_bytes() == content
+
+
+def test_a_lost_pipeline_is_named(tmp_path: Path) -> None:
+    """A dispatcher does not start when a pipeline is gone that its journal names."""
+    used(tmp_path)
+    gone = sorted((tmp_path / "pipelines").iterdir())[0]
+    gone.unlink()
+    assert "names datasets whose pipelines are gone from the work folder: dataset-" in refusal(tmp_path)
+
+
+# --- its disk is full
+
+
+def test_a_full_disk_stops_the_dispatcher(tmp_path: Path) -> None:
+    """A dispatcher that cannot write its journal says why and ends with exit code 1; nothing half-written is believed."""
+    with running(tmp_path) as server:
+        # What would be written behind this size fails, as on a disk without space.
+        limit = (tmp_path / "journal").stat().st_size + 8_000
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        told = 0
+        with pytest.raises(UnavailableError):
+            for number in range(1_000):
+                name = f"dataset-{number}"
+                register_dataset(server.address, Dataset.range(3), dataset_id=name, dispatcher_timeout=3.0)
+                told = number + 1
+        await_condition(lambda: not server.alive, START, "its end")
+        assert server.exit_code == 1
+        assert f"{tmp_path}/journal can not be written (File too large), so the dispatcher stops" in server.log
+    with running(tmp_path) as server:
+        known = status(server.address)
+        assert known["jobs"] == []
+        for number in range(told):
+            from_dataset_id("parallel_epochs", server.address, f"dataset-{number}")
+    assert told
