@@ -15,6 +15,18 @@ def test_who_speaks_is_alive() -> None:
     assert ("a" in roster, len(roster), roster.peer("a")) == (False, 0, None)
 
 
+def test_who_was_only_heard_of_is_expected() -> None:
+    """A peer that somebody else knew is a member without an address, and lost if it says nothing for long enough."""
+    roster = Roster()
+    roster.expect("a", 10.0, 5.0)
+    roster.heard("b", 2, 10.0)
+    assert ("a" in roster, roster.peer("a"), len(roster), roster.num_present) == (True, None, 2, 1)
+    assert roster.disconnected(16.0, 1.5) == []
+    assert [member.name for member in roster.disconnected(16.5, 1.5)] == ["a"]
+    roster.heard("a", 1, 17.0)
+    assert (roster.peer("a"), roster.num_present, roster.disconnected(99.0, 1.5)) == (1, 2, [])
+
+
 def test_silence_is_counted_from_the_last_word() -> None:
     """Whoever was not heard for so long is silent."""
     roster = Roster()

@@ -238,3 +238,14 @@ def test_nobody_shares_a_place(entries: list[tuple[str, str]], steps: list[tuple
         assert places.entries[index] == address
     assert len(set(there.values())) == len(there)
     assert all(places.index(address) == index for address, index in there.items())
+
+
+def test_places_are_given_back() -> None:
+    """Restored places are taken; those of workers that are not there may go to others, and strange ones are free."""
+    places = Places(["h:%port%", "h:%port%", "g:5"])
+    places.restore({0: "tcp://h:1", 1: "tcp://h:2", 2: "tcp://other:5", 9: "tcp://h:9"}, present={"tcp://h:2"})
+    assert (places.index("tcp://h:1"), places.index("tcp://h:2"), places.index("tcp://other:5")) == (0, 1, None)
+    assert places.entries == ("tcp://h:1", "tcp://h:2", "g:5")
+    assert (places.place("tcp://h:3"), places.place("tcp://g:5")) == (0, 2)
+    with pytest.raises(FailedPreconditionError):
+        places.place("tcp://h:4")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zmqdata import updates as u
-from zmqdata.core.state import _APPLY, DispatcherState
+from zmqdata.core.state import _APPLY, DEPARTED_KEPT, DispatcherState
 from zmqdata.messages import DatasetDescription, JobParameters
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
@@ -124,3 +124,43 @@ def test_a_removed_job_leaves_nothing() -> None:
     made = state(u.RemoveJobUpdate("job"))
     assert not any((made.jobs, made.passes, made.iterations, made.tasks, made.client_iteration))
     assert "dataset" in made.datasets
+
+
+def test_what_is_held_counts_until_the_task_is_settled_or_fenced_again() -> None:
+    """Holdings belong to one loss of the host, go with their client, and go when nobody is owed anything."""
+    hold = u.HoldUpdate(4000, "client", ((0, 5),))
+    fence = u.HostTaskUpdate(4000, 2, "")
+    assert state(fence, hold).tasks[4000].held["client"].ranges == ((0, 5),)
+    for after in (u.HostTaskUpdate(4000, 3, ""), u.CloseClientUpdate("client"), u.RemoveTaskUpdate(4000)):
+        assert state(fence, hold, after).tasks[4000].held == {}
+    assert state(fence, hold, u.EndTaskUpdate(4000, 5), u.DeliverUpdate(4000, ((0, 5),))).tasks[4000].held == {}
+    assert state(fence, hold, u.HostTaskUpdate(4000, 2, "worker")).tasks[4000].held != {}
+
+
+def test_a_ledger_can_grow_by_many_entries() -> None:
+    """In a snapshot one update has all entries of a ledger."""
+    made = state(u.AssignSplitsUpdate(4000, 0, Split(0, 0, 1), (Split(0, 1, 3), Split(0, 3, 4), Split(0, 4, 4))))
+    assert len(made.tasks[4000].ledger[0]) == 4
+    assert made.iterations[2000].cursors[0].next == 4
+
+
+def test_a_limited_number_of_departed_clients_is_remembered() -> None:
+    """The oldest are forgotten first."""
+    made = state(*[u.CloseClientUpdate(str(number)) for number in range(DEPARTED_KEPT + 1)])
+    assert len(made.departed) == DEPARTED_KEPT
+    assert "0" not in made.departed
+    assert "1" in made.departed
+
+
+def test_workers_and_places_come_and_go() -> None:
+    """A worker is known until it is removed; a place remembers the last address that had it."""
+    add, place = u.AddWorkerUpdate("w", "tcp://w:1", ("GPU",), "3.11"), u.PlaceWorkerUpdate(0, "tcp://w:1")
+    assert state(add, place).workers == {"w": add}
+    made = state(add, place, u.RemoveWorkerUpdate("w"))
+    assert (made.workers, made.places) == ({}, {0: "tcp://w:1"})
+
+
+def test_a_life_brings_seed_and_numbers() -> None:
+    """What is made in a life is numbered from where the life before had come to."""
+    made = state(u.BeginLifeUpdate(2, 99, 1500, 2500, 4500))
+    assert (made.life, made.seed, made.next_dataset, made.next_iteration, made.next_task) == (2, 99, 1500, 2500, 4500)

@@ -42,3 +42,15 @@ def test_no_path_reaches_the_file_system(tmp_path: Path) -> None:
     """Only the letters and digits of a digest become part of a file's name."""
     PipelineStore(str(tmp_path)).put("../../escaped", b"pipeline")
     assert [path.parent.name for path in tmp_path.rglob("*") if path.is_file()] == ["pipelines"]
+
+
+def test_what_is_kept_is_known_and_can_be_brought_to_the_disk(store: PipelineStore, tmp_path: Path) -> None:
+    """Only what was put is kept; all else in the folder goes when told so."""
+    store.put(DIGEST, b"pipeline")
+    store.sync(DIGEST)
+    assert store.missing([DIGEST, "1" * 64]) == ["1" * 64]
+    if (tmp_path / "pipelines").exists():
+        (tmp_path / "pipelines" / ("1" * 64)).touch()
+    store.keep_only({DIGEST})
+    assert store.missing([DIGEST, "1" * 64]) == ["1" * 64]
+    assert store.get(DIGEST) == b"pipeline"

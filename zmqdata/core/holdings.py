@@ -6,7 +6,7 @@ What they have said is durable: ``Task.held``.
 from __future__ import annotations
 
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.state import Task
+from zmqdata.core.state import Iteration, Task
 
 
 class Holdings:
@@ -18,6 +18,12 @@ class Holdings:
     def ask(self, task: Task, clients: set[str]) -> None:
         """Begins to wait for the answers of these clients."""
         self.waiting[task.task] = set(clients)
+
+    def ask_rest(self, task: Task, clients: set[str]) -> None:
+        """Waits for those of these clients that have not answered a former dispatcher."""
+        missing = clients - task.held.keys()
+        if missing:
+            self.ask(task, missing)
 
     def is_open(self, task: Task) -> bool:
         """Whether answers are missing, so that the task may not have a host."""
@@ -40,6 +46,14 @@ class Holdings:
     def drop(self, task: Task, client: str) -> None:
         """Expects nothing more of a client."""
         self.waiting.get(task.task, set()).discard(client)
+
+    def only_with(self, client: str, iteration: Iteration) -> set[int]:
+        """The tasks of which a client has something, from a former host, that was not delivered."""
+        return {
+            task.task
+            for task in iteration.live_tasks
+            if any(not task.delivered.covers(first, stop) for first, stop in task.held.get(client, ()))
+        }
 
     def forget(self, number: int) -> None:
         """Nothing of a task is owed to anybody any more."""

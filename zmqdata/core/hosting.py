@@ -49,17 +49,10 @@ class Hosting:
 
     def resume(self) -> None:
         """Takes up where a former dispatcher left off: its workers may still do what they did for it."""
-        for name, worker in self.out.state.workers.items():
-            self.facts[name] = WorkerFacts(worker.address, worker.tags, worker.python)
+        self.placement.restore(self.out.state)
         for task in self.out.state.tasks.values():
-            if task.settled:
-                continue
-            if task.worker:
-                self.facts[task.worker].tasks.add(task.task)
-            elif task.attempt:
-                missing = self._holders(self.out.state.iterations[task.iteration]) - task.held.keys()
-                if missing:
-                    self.holdings.ask(task, missing)
+            if task.attempt and not task.worker and not task.settled:
+                self.holdings.ask_rest(task, self._holders(self.out.state.iterations[task.iteration]))
 
     # --- workers come, report and go
 
@@ -297,7 +290,7 @@ class Hosting:
 
     def forget_client(self, name: str, iteration: Iteration) -> None:
         """Closes a client and passes on what it had received and not reported."""
-        held = self._held_by(name, iteration)
+        held = self.holdings.only_with(name, iteration)
         self.out.commit(u.CloseClientUpdate(name))
         for task in iteration.live_tasks:
             self.holdings.drop(task, name)
@@ -308,14 +301,6 @@ class Hosting:
         for worker in sorted({task.worker for task in iteration.live_tasks} & self.facts.keys()):
             self.release(worker, name)
         self._retreat(iteration)
-
-    def _held_by(self, name: str, iteration: Iteration) -> set[int]:
-        """The tasks of which a client alone has what it received from a former host."""
-        return {
-            task.task
-            for task in iteration.live_tasks
-            if any(not task.delivered.covers(first, stop) for first, stop in task.held.get(name, ()))
-        }
 
     def _retreat(self, iteration: Iteration) -> None:
         """Takes tasks away from workers that nobody is left to read from."""

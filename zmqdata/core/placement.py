@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from zmqdata import messages as m
-from zmqdata.core.state import Iteration, Task
+from zmqdata.core.state import DispatcherState, Iteration, Task
 from zmqdata.core.targets import effective_target, may_read
 
 
@@ -63,6 +63,14 @@ class Placement:
         self.facts: dict[str, WorkerFacts] = {}
         self.places = places or NoPlaces()
         self.colocated = colocated
+
+    def restore(self, state: DispatcherState) -> None:
+        """Takes over the workers of a former dispatcher, with the tasks that they host."""
+        for name, worker in state.workers.items():
+            self.facts[name] = WorkerFacts(worker.address, worker.tags, worker.python)
+        for task in state.tasks.values():
+            if task.worker and not task.settled:
+                self.facts[task.worker].tasks.add(task.task)
 
     @property
     def num_shards(self) -> int:

@@ -8,6 +8,7 @@ import os
 import secrets
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -46,12 +47,31 @@ class WorkDirLock:
                 f"work_dir {work_dir} is in use by another dispatcher: {holder}. Stop that one first, or give this one "
                 "a folder of its own"
             ) from None
+        _held.add(self)
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
 
     def close(self) -> None:
         """Lets go of the folder. The file stays: who removed it could remove another's."""
+        _held.discard(self)
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
+
+    def abandon(self) -> None:
+        """Closes a forked child's copy, as a child that kept it would hold the folder after its parent's death."""
+        os.close(self._descriptor)
+
+
+_held: weakref.WeakSet[WorkDirLock] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for lock in list(_held):
+        lock.abandon()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
 
 
 def _holder(content: bytes) -> str:

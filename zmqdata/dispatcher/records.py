@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from zmqdata import commands as c
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import DispatcherCore
 from zmqdata.core.snapshots import snapshot
@@ -108,7 +109,12 @@ class Records:
         freed = self._gate.written(turn)
         self._waiting_since = None if self._gate.is_open else time.monotonic()
         for command in freed:
-            self._carry_out(command)
+            if not (isinstance(command, c.DropPipeline) and self._is_used(command.digest)):
+                self._carry_out(command)
+
+    def _is_used(self, digest: str) -> bool:
+        """Whether a pipeline was registered anew while it waited to be dropped."""
+        return any(one.digest == digest for one in self._core.state.datasets.values())
 
     def look_around(self) -> None:
         """Says so when the disk takes very long."""

@@ -166,7 +166,9 @@ class DispatcherShell:
         def listed() -> None:
             key = (command.iteration, command.source, command.repetition)
             try:
-                event = c.FilesListed(*key, tuple(matching_files(command.files.patterns)))
+                names = tuple(matching_files(command.files.patterns))
+                "".join(names).encode()  # a name that is no text can be neither sent nor written to the journal
+                event = c.FilesListed(*key, names)
             except Exception as error:  # whatever a file system says, the client must hear it
                 event = c.FilesListed(*key, (), str(error))
             self.loop.post(lambda: self._handle(event))

@@ -1,0 +1,222 @@
+"""Facts about a dispatcher core that goes on where another one left off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
+from zmqdata.core.snapshots import snapshot
+from zmqdata.splits import IndexSplits
+from zmqdata.testing import Transcript
+
+DIGEST = "d" * 64
+LATER = 1000.0
+"""When the next dispatcher begins, by a clock of its own."""
+
+
+class Lives(Transcript):
+    """A dispatcher that can be replaced by one that knows its state, with clients and workers of one job."""
+
+    core: DispatcherCore
+
+    def __init__(self, mode: str = "DYNAMIC", addresses: tuple[str, ...] = ()) -> None:
+        self.addresses = addresses
+        super().__init__(self._make(1))
+        self.feed_all(self.core.resume(0.0))
+        description = m.DatasetDescription(DIGEST, "print", (IndexSplits(100),), "", None, -2, None, "3.11", "0")
+        self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
+        self.job = m.JobParameters("job", "dataset", mode)
+
+    def _make(self, seed: int) -> DispatcherCore:
+        return DispatcherCore(seed, DispatcherTimes(), self.addresses)
+
+    def feed_all(self, commands: list[object]) -> None:
+        self.commands = commands
+
+    def reborn(self) -> None:
+        facts = snapshot(self.core.state)
+        self.core = self._make(2)
+        for fact in facts:
+            self.core.state.apply(fact)
+        self.now = LATER
+        self.feed_all(self.core.resume(LATER))
+
+    def join(self, name: str, *reports: m.TaskReport, port: int = 1) -> None:
+        self.hear(name, m.RegisterWorker(name, f"tcp://{name[0]}:{port}", (), "3.11", "0", reports))
+
+    def open(self, client: str) -> None:
+        self.hear(client, m.OpenIteration(client, self.job, 0))
+
+    def beat(self, worker: str, *reports: m.TaskReport) -> None:
+        self.hear(worker, m.WorkerHeartbeat(worker, reports, ()))
+
+    def client_beat(self, client: str, version: int = 0) -> None:
+        self.hear(client, m.ClientHeartbeat(client, version, 0, {}))
+
+    def pass_to(self, seconds: float, *alive: str) -> None:
+        """Time passes, in which these clients go on speaking."""
+        while self.now < LATER + seconds:
+            self.now += 0.25
+            for client in alive:
+                self.client_beat(client)
+            self.feed(c.Tick())
+
+    @property
+    def task(self) -> Any:
+        return next(iter(self.core.state.tasks.values()))
+
+
+def test_each_life_is_counted_and_keeps_its_seed() -> None:
+    """The next life has the seed and the numbers of the one before, whatever its own seed would be."""
+    lives = Lives()
+    seed, number = lives.core.state.seed, lives.core.state.next_task
+    lives.reborn()
+    assert (lives.core.state.life, lives.core.state.seed, lives.core.state.next_task) == (2, seed, number)
+    assert "1 datasets" in lives.sent(c.Note).text
+
+
+def test_a_task_goes_on_where_it_is() -> None:
+    """A worker that still hosts a task is known at its first heartbeat, and nothing is sent to it but an answer."""
+    lives = Lives()
+    lives.join("w")
+    lives.open("k")
+    lives.reborn()
+    lives.beat("w", m.TaskReport(lives.task.task, 1, 5, None))
+    assert lives.all_of(c.Send) == [c.Send("w", m.WorkerHeartbeatAnswered("w", True))]
+    assert (lives.task.attempt, lives.task.worker) == (1, "w")
+
+
+def test_clients_are_told_where_tasks_are_before_their_workers_are_back() -> None:
+    """The first task list of a life has all addresses, and a version above all former ones."""
+    lives = Lives()
+    lives.join("w")
+    lives.open("k")
+    version = lives.sent(m.IterationOpened).task_list.version
+    lives.reborn()
+    lives.client_beat("k", version)
+    task_list = lives.sent(m.ClientHeartbeatAnswered).task_list
+    assert [place.address for place in task_list.tasks] == ["tcp://w:1"]
+    assert task_list.version > version + 1000
+
+
+def test_a_worker_that_does_not_come_back_is_lost() -> None:
+    """After the time that a task waits for its host, and not before, it gets another one."""
+    lives = Lives()
+    lives.join("w")
+    lives.join("v")
+    lives.open("k")
+    lives.reborn()
+    lives.beat("v")
+    lives.pass_to(9.5, "k")
+    assert lives.task.attempt == 1
+    lives.pass_to(10.5, "k")
+    assert lives.task.attempt == 2
+    lives.hear("k", m.HoldingsReported("k", lives.task.task, 2, ()))
+    assert lives.task.worker == "v"
+
+
+def test_a_lost_copy_goes_with_its_worker() -> None:
+    """OFF: the copy of a worker that does not come back is nobody's loss."""
+    lives = Lives("OFF")
+    lives.join("w")
+    lives.open("k")
+    lives.reborn()
+    lives.pass_to(11.0, "k")
+    assert lives.task.removed
+
+
+def test_clients_have_one_time_out_to_come_back() -> None:
+    """Nobody is given up before a whole client time-out has passed in this life."""
+    lives = Lives()
+    lives.open("k")
+    lives.open("l")
+    lives.reborn()
+    lives.pass_to(14.5, "l")
+    assert set(lives.core.state.client_iteration) == {"k", "l"}
+    lives.pass_to(15.5, "l")
+    assert set(lives.core.state.client_iteration) == {"l"}
+
+
+def test_who_has_not_answered_is_asked_again() -> None:
+    """A fenced task waits for the clients that had not answered; what the others said is remembered."""
+    lives = Lives()
+    for worker in ("v", "w"):
+        lives.join(worker)
+    for client in ("k", "l"):
+        lives.open(client)
+    task = lives.task
+    lives.hear("v", m.WorkerStopped(task.worker))
+    lives.hear("k", m.HoldingsReported("k", task.task, 2, ((3, 5),)))
+    lives.reborn()
+    for client in ("k", "l"):
+        lives.client_beat(client)
+    lives.pass_to(1.0)
+    assert {ask.client for ask in lives.all_of(m.RequestHoldings)} <= {"l"}
+    lives.hear("l", m.HoldingsReported("l", task.task, 2, ((0, 1),)))
+    assert lives.task.worker
+    assert lives.task.held["k"].ranges == ((3, 5),)
+
+
+def test_who_had_left_stays_away() -> None:
+    """A late ask of a client that closed does not open it again in the next life."""
+    lives = Lives()
+    lives.open("k")
+    lives.hear("k", m.CloseIteration("k", 0, {}))
+    lives.reborn()
+    lives.open("k")
+    assert lives.sent(m.RequestRefused).error == "NotFoundError"
+
+
+def test_a_job_without_clients_is_collected_in_time() -> None:
+    """A job that nobody read when the dispatcher died is collected as if its last client had left with it."""
+    lives = Lives()
+    lives.open("k")
+    lives.hear("k", m.CloseIteration("k", 0, {}))
+    lives.reborn()
+    lives.pass_to(299.0)
+    assert lives.core.state.jobs
+    lives.pass_to(302.0)
+    assert not lives.core.state.jobs
+
+
+def test_workers_keep_their_places() -> None:
+    """Places are those of before, whoever comes first; a stranger waits while somebody is expected back."""
+    lives = Lives(addresses=("h:%port%", "h:%port%"))
+    for port, name in enumerate(("h-one", "h-two"), 1):
+        lives.join(name, port=port)
+    lives.reborn()
+    lives.join("h-new", port=3)
+    assert not lives.all_of(m.RequestRefused)
+    lives.join("h-two", port=2)
+    assert lives.core.places.index("tcp://h:2") == 1
+    lives.pass_to(10.5)
+    lives.join("h-new", port=3)
+    assert lives.all_of(m.WorkerRegistered)
+    assert lives.core.places.index("tcp://h:3") == 0
+    assert lives.core.state.places == {0: "tcp://h:3", 1: "tcp://h:2"}
+
+
+def test_places_that_are_configured_otherwise_now_are_free() -> None:
+    """A list of addresses that was changed between two lives counts as it is now."""
+    lives = Lives(addresses=("h", "g"))
+    lives.join("h-one")
+    lives.addresses = ("g",)
+    lives.reborn()
+    assert lives.core.places.entries == ("g",)
+
+
+def test_only_the_facts_make_the_state() -> None:
+    """Every field of the state after a new beginning follows from what was committed."""
+    lives = Lives()
+    lives.join("w")
+    lives.open("k")
+    facts = snapshot(lives.core.state)
+    lives.reborn()
+    copy = DispatcherCore(3).state
+    for fact in (*facts, *(one.update for one in lives.all_of(c.Commit))):
+        copy.apply(fact)
+    assert vars(copy) == vars(lives.core.state)
+    assert isinstance(facts[-1], u.BeginLifeUpdate)

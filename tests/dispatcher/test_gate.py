@@ -1,0 +1,49 @@
+"""Facts about what waits for the journal."""
+
+from __future__ import annotations
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.dispatcher.gate import Gate
+
+FACT = u.CloseTaskListUpdate(2000)
+COMMIT = c.Commit(FACT)
+REVEALING = c.Send("client", m.IterationClosed("client"))
+HARMLESS = c.Send("worker", m.WorkerHeartbeatAnswered("worker", True))
+STORE, DROP, NOTE = c.StorePipeline("d", b"p"), c.DropPipeline("d"), c.Note("info", "text")
+
+
+def test_a_turn_without_facts_goes_at_once() -> None:
+    """Nothing waits while everything is written."""
+    gate = Gate()
+    assert gate.admit([REVEALING, DROP]) == ([REVEALING, DROP], ())
+    assert gate.is_open
+
+
+def test_what_reveals_a_fact_waits_for_it() -> None:
+    """Of a turn with facts only what shows none goes at once: storing a pipeline, but not dropping one."""
+    gate = Gate()
+    assert gate.admit([STORE, COMMIT, HARMLESS, REVEALING, NOTE, DROP]) == ([STORE, HARMLESS, NOTE], (FACT,))
+    assert not gate.is_open
+    assert gate.written(1) == [COMMIT, REVEALING, DROP]
+    assert gate.is_open
+
+
+def test_later_turns_wait_for_earlier_facts() -> None:
+    """What could reveal a fact of an earlier turn waits for that, and comes in order."""
+    gate = Gate()
+    gate.admit([COMMIT, REVEALING])
+    other = c.Send("client", m.IterationClosed("other"))
+    assert gate.admit([other, HARMLESS]) == ([HARMLESS], ())
+    gate.admit([COMMIT, DROP])
+    assert gate.written(1) == [COMMIT, REVEALING, other]
+    assert gate.written(2) == [COMMIT, DROP]
+
+
+def test_turns_that_are_written_together_come_out_together() -> None:
+    """The last number written stands for all before it."""
+    gate = Gate()
+    gate.admit([COMMIT])
+    gate.admit([COMMIT, REVEALING])
+    assert gate.written(gate.turn) == [COMMIT, COMMIT, REVEALING]
