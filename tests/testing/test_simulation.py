@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 
 import pytest
@@ -54,6 +55,54 @@ def test_clients_of_a_dispatcher_that_forgot_them_end_with_an_error(seed: int) -
     world.clock.advance(5.0)
     assert (fresh.outcome, fresh.taken) == ("end", len(world.pipeline.names()))
     world.laws.check_end()
+
+
+@pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
+def test_a_dispatcher_with_a_journal_goes_on(mode: str) -> None:
+    """Ten deaths of the dispatcher cost no element, bring none twice, and begin no task again."""
+    world = World(3, mode, SimulatedPipeline(splits=400), shards=2 if mode == "DATA" else 0, journalled=True)
+    for _ in range(2):
+        world.add_worker()
+    world.clock.advance(0.5)
+    clients = [world.add_client() for _ in range(2)]
+    for death in range(1, 11):
+        world.run_until(lambda goal=death * 50: sum(client.taken for client in clients) > goal)  # type: ignore[misc]
+        world.restart_dispatcher(seconds=0.2)
+    world.run_until(lambda: world.all_done)
+    world.clock.advance(5.0)
+    world.laws.check_end()
+    assert [client.outcome for client in clients] == ["end"] * 2
+    assert sum(client.taken for client in clients) == len(world.pipeline.names())
+    assert {task.attempt for task in world.laws.state.tasks.values()} == {1}
+    assert world.dispatcher.core.state.life == 11
+
+
+def test_what_was_not_synced_was_told_to_nobody() -> None:
+    """A dispatcher that dies in the middle of its writes, again and again, contradicts nothing that it has said."""
+    world = World(11, pipeline=SimulatedPipeline(splits=2000), journalled=True)
+    for _ in range(3):
+        world.add_worker()
+    client = world.add_client()
+    draw, unsynced = random.Random(11), 0
+    while client.outcome is None:
+        world.clock.advance(draw.uniform(0.0, 0.3))
+        assert world.disk is not None
+        unsynced += not world.disk.idle
+        world.restart_dispatcher()
+    world.clock.advance(5.0)
+    world.laws.check_end()
+    assert client.taken == len(world.pipeline.names())
+    assert unsynced > 10
+
+
+def test_a_long_journal_becomes_a_snapshot() -> None:
+    """However long a job reads, its journal does not outgrow what lives."""
+    world = World(12, pipeline=SimulatedPipeline(splits=4000), journalled=True)
+    world.add_worker()
+    client = world.add_client()
+    world.run_until(lambda: client.outcome is not None)
+    assert world.disk is not None
+    assert len(world.disk.content) < 40_000
 
 
 def test_every_copy_is_read_in_full_when_sharding_is_off() -> None:
