@@ -114,7 +114,8 @@ def main() -> None:
         began = time.perf_counter()
         JournalFile(folder).begin(few)
         seconds, size = time.perf_counter() - began, (folder / "journal").stat().st_size
-        print(f"snapshot {len(state.tasks)} tasks, {size / 1e6:.1f} MB: {taken:.3f} s to take, {seconds:.3f} s to write")
+        told = f"{taken:.3f} s to take, {seconds:.3f} s to write"
+        print(f"snapshot of {len(state.tasks)} tasks, {size / 1e6:.1f} MB: {told}")
         seconds, _ = measure_replay(folder)
         print(f"replay of the snapshot: {seconds:.2f} s")
         print(f"one turn alone: {measure_turns(folder, facts[-1]) * 1000:.2f} ms")
