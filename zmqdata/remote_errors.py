@@ -81,7 +81,7 @@ def rebuild_exception(remote: RemoteError) -> Exception:
         try:
             error = kind.__new__(kind, *remote.args)
             if _is_native(kind, "__init__"):
-                error.__init__(*remote.args)  # type: ignore[misc]
+                error.__init__(*remote.args)  # type: ignore[misc]  # which __new__ alone leaves out
             str(error)
         except Exception:  # its class wants other arguments, or cannot print itself without its constructor
             return _stand_in(remote)

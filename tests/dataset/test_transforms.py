@@ -11,7 +11,7 @@ import pytest
 from tests.dataset.reading import ints
 from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
-from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH, Transformations
+from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH
 from zmqdata.specs import AUTOTUNE, UNKNOWN_CARDINALITY, TensorSpec
 
 
@@ -112,24 +112,6 @@ def test_concatenate_joins_what_may_fit() -> None:
     assert calls == []
     assert ints(joined) == [0, 1, 0, 1]
     assert joined.element_spec == TensorSpec((), np.int64)
-
-
-def test_another_surface_says_what_it_makes() -> None:
-    """A class that takes the methods over is asked to wrap the node; one that does not is incomplete."""
-
-    class Labels(Transformations[str]):
-        _node = Dataset.range(3).node
-
-        @classmethod
-        def _wrap(cls, node: nodes.Node) -> str:
-            return node.label.split(" at ")[0]
-
-    class Incomplete(Transformations[str]):
-        _node = Dataset.range(3).node
-
-    assert Labels().batch(2) == "batch(2)"
-    with pytest.raises(NotImplementedError):
-        Incomplete().take(1)
 
 
 @pytest.mark.parametrize(

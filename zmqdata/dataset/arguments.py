@@ -67,7 +67,8 @@ def function(name: str, value: Any) -> Callable[..., Any]:
     """The argument, if it can be called."""
     if not callable(value):
         refuse(name, value, "callable")
-    return value  # type: ignore[no-any-return]
+    made: Callable[..., Any] = value
+    return made
 
 
 def parallel_calls(num_parallel_calls: Any, deterministic: Any) -> dict[str, Any]:

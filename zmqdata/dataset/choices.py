@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import call_site, flag, input_node, optional_seed, refuse
+from zmqdata.dataset.parts import D, Part
 from zmqdata.iterators import known_spec
 from zmqdata.specs import merge_specs
 
-D = TypeVar("D")
 
-
-class Choices(Generic[D]):
+class Choices(Part[D]):
     """Makes datasets (``D``) out of other datasets."""
-
-    @classmethod
-    def _wrap(cls, node: nodes.Node) -> D:
-        raise NotImplementedError
 
     @classmethod
     def counter(cls, start: Any = 0, step: Any = 1, dtype: Any = np.int64) -> D:

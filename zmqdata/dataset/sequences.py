@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import reduce
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import call_site, flag, optional_seed, refuse
+from zmqdata.dataset.parts import D, Part
 from zmqdata.iterators import as_element
 from zmqdata.specs import merge_specs, spec_of
 
-D = TypeVar("D")
 
-
-class Sequences(Generic[D]):
+class Sequences(Part[D]):
     """Makes datasets (``D``) out of sequences, iterables and seeds."""
-
-    @classmethod
-    def _wrap(cls, node: nodes.Node) -> D:
-        raise NotImplementedError
 
     @classmethod
     def random(cls, seed: int | None = None, rerandomize_each_iteration: bool | None = None) -> D:

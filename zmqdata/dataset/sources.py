@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import optree
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import absolute_path, call_site, flag, input_node, integer, optional_seed, sliceable
+from zmqdata.dataset.parts import D, Part
 from zmqdata.errors import NotFoundError
 from zmqdata.iterators import as_element
 from zmqdata.specs import map_structure
 
-D = TypeVar("D")
 
-
-class Sources(Generic[D]):
+class Sources(Part[D]):
     """Makes datasets (``D``) out of nothing but arguments."""
-
-    @classmethod
-    def _wrap(cls, node: nodes.Node) -> D:
-        raise NotImplementedError
 
     @classmethod
     def range(cls, *args: int, output_type: Any = np.int64) -> D:

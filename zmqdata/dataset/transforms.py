@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import (
@@ -17,26 +17,16 @@ from zmqdata.dataset.arguments import (
     optional_seed,
     parallel_calls,
 )
+from zmqdata.dataset.parts import D, Part
 from zmqdata.iterators import known_spec
 from zmqdata.specs import AUTOTUNE, UNKNOWN_CARDINALITY, merge_specs
 
 DEFAULT_CYCLE_LENGTH = 16
 """Of interleave. A constant, where tf.data takes the number of cores: the order must not depend on the machine."""
 
-D = TypeVar("D")
 
-
-class Transformations(Generic[D]):
+class Transformations(Part[D]):
     """Makes datasets (``D``) out of this one."""
-
-    _node: nodes.Node
-
-    @classmethod
-    def _wrap(cls, node: nodes.Node) -> D:
-        raise NotImplementedError
-
-    def _then(self, kind: type[nodes.Node], **parameters: Any) -> D:
-        return self._wrap(kind(inputs=(self._node,), site=call_site(), **parameters))
 
     def map(
         self,

@@ -125,7 +125,7 @@ class ParallelInterleaveIterator(InterleaveIterator):
                 if place is None:
                     ready = not self._input_ended and (self._opening.is_ready or not any(places))
                 else:
-                    ready, waits = place.iterator.is_ready, True  # type: ignore[attr-defined]
+                    ready, waits = place.iterator.is_ready, True  # type: ignore[attr-defined]  # made by _open
                 if ready:
                     self._taken = self._taken if index == self._turn else 0
                     self._turn = index
@@ -137,5 +137,5 @@ class ParallelInterleaveIterator(InterleaveIterator):
     def close(self) -> None:
         for place in self._places:  # all at once, before waiting for one after the other
             if place is not None:
-                place.iterator.stop()  # type: ignore[attr-defined]
+                place.iterator.stop()  # type: ignore[attr-defined]  # made by _open
         super().close()

@@ -59,7 +59,7 @@ class UnsendableError(Exception):
         self.reason = reason
 
 
-class PipelinePickler(dill.Pickler):  # type: ignore[misc]
+class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
     """Pickles one value into a file with protocol 5.
 
     Attributes:
@@ -81,7 +81,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
         """Save one object, watching what it is. Past dill's own ``save``: that one registers numpy's types globally."""
         if type(obj) in _ATOMS or id(obj) in self.memo:
-            pickle._Pickler.save(self, obj, save_persistent_id)  # type: ignore[attr-defined]
+            pickle._Pickler.save(self, obj, save_persistent_id)  # type: ignore[attr-defined]  # not public
             return
         self._trail.append(obj)
         try:
@@ -89,7 +89,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]
             remedy = remedy_for(kind)
             if remedy is not None:
                 raise UnsendableError(list(self._trail), remedy)
-            pickle._Pickler.save(self, obj, save_persistent_id)  # type: ignore[attr-defined]
+            pickle._Pickler.save(self, obj, save_persistent_id)  # type: ignore[attr-defined]  # not public
         except UnsendableError:
             raise
         except Exception as error:
@@ -98,7 +98,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]
 
     def save_global(self, obj: Any, name: str | None = None) -> None:
         """Save by name, if the name means the same in a worker."""
-        module = pickle.whichmodule(obj, name or getattr(obj, "__qualname__", obj.__name__))  # type: ignore[attr-defined]
+        module = pickle.whichmodule(obj, name or getattr(obj, "__qualname__", obj.__name__))  # type: ignore[attr-defined]  # not public
         if module in SCRIPT_MODULES:
             raise pickle.PicklingError(
                 f"{obj!r} refers to itself in a way that only its name in {module} could express"
@@ -336,7 +336,7 @@ def _save_dict(pickler: PipelinePickler, items: dict[object, object]) -> None:
     elif len(items) > _MANY and set(map(type, items)) | set(map(type, items.values())) <= _ATOMS:
         pickler.save_reduce(pickle.loads, (pickle.dumps(items, protocol=5),), obj=items)
     else:
-        pickle._Pickler.save_dict(pickler, items)  # type: ignore[attr-defined]
+        pickle._Pickler.save_dict(pickler, items)  # type: ignore[attr-defined]  # not public
 
 
 def _save_plain_or(save: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -374,8 +374,8 @@ PipelinePickler.dispatch = _Dispatch(
         types.ModuleType: _save_module,
         types.CellType: PipelinePickler.save_cell,
         dict: _save_dict,
-        list: _save_plain_or(pickle._Pickler.save_list),  # type: ignore[attr-defined]
-        tuple: _save_plain_or(pickle._Pickler.save_tuple),  # type: ignore[attr-defined]
+        list: _save_plain_or(pickle._Pickler.save_list),  # type: ignore[attr-defined]  # not public
+        tuple: _save_plain_or(pickle._Pickler.save_tuple),  # type: ignore[attr-defined]  # not public
         pickle.PickleBuffer: _save_buffer,
     }
 )
