@@ -194,9 +194,11 @@ def test_files_of_another_run_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_stored_is_a_failure(tmp_path: Path) -> None:
-    """An object that does not fit into files is the failure of its element."""
+    """An object that does not fit into files is the failure of its element, in each run: the rest is not kept."""
     node = cached(tmp_path, nodes.FromList(sequence=(1, object(), 2), elements_spec=None))
-    assert [outcome[0] for outcome in run(node)] == ["int", "raised", "int"]
+    for _ in range(2):
+        assert [outcome[0] for outcome in run(node)] == ["int", "raised", "int"]
+    assert len(check_restore(node)) == 3
 
 
 def test_damaged_files_are_data_loss(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.nodes.samples import STR, infer, parse, ten, unknown
+from tests.nodes.samples import STR, empty, endless, infer, parse, ten, unknown
 from zmqdata import nodes
 from zmqdata.nodes import Node
+from zmqdata.nodes.base import NOTHING_AGAIN
 from zmqdata.specs import UNKNOWN_CARDINALITY as UNKNOWN
 
 
@@ -74,15 +75,23 @@ def test_one_thread_is_deterministic() -> None:
 
 
 def test_the_state_of_an_interleave_grows_with_its_cycle() -> None:
-    """Each dataset of the cycle adds 16 bytes to the state; maps add no more than other nodes."""
-    assert [node.state_bytes for node in (interleaved(), parallel(), random())] == [48, 8, 8]
+    """Each dataset of the cycle adds 16 bytes to the state; threads need the numbers of what is under way."""
+    assert [node.state_bytes for node in (interleaved(), parallel(), random())] == [48, 32, 8]
 
 
 def test_operations_on_threads_tell_what_restoring_repeats() -> None:
     """describe() can say that restoring pulls again; maps in the consumer's thread repeat nothing."""
     assert "32 elements" in parallel().restoring
     assert "32 datasets" in interleaved().restoring
-    assert random().restoring == guarded().restoring == ""
+    assert random().restoring == guarded().restoring == NOTHING_AGAIN
+
+
+def test_what_may_be_left_out_is_of_no_known_number() -> None:
+    """A map that skips failures promises no number of elements, except for none and for no end."""
+    assert guarded(on_error="skip").cardinality == parallel(on_error="skip").cardinality == UNKNOWN
+    assert guarded(on_error="retry").cardinality == 10
+    for source in (empty(), endless()):
+        assert nodes.GuardedMap(inputs=(source,), function=parse, on_error="skip").cardinality == source.cardinality
 
 
 def test_guards_are_off_unless_asked_for() -> None:

@@ -91,6 +91,8 @@ class DataServiceDataset(Node):
 
     operation: ClassVar[str] = "distribute"
     refills: ClassVar[bool] = True
+    restoring: ClassVar[str] = "is refused in this version"
+    own_state: ClassVar[int] = 0
 
     registration: Registration
     options: ReadOptions

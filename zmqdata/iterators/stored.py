@@ -114,6 +114,7 @@ class FileCacheIterator(ElementIterator):
     A state while it writes holds a state of the input from before the block that is being collected: restored, it goes
     on with the file as it was then, on the same machine also after a crash. Where the file is gone, or is being written
     by somebody else, it runs its input again; a complete one of another run is left alone. The state holds no elements.
+    An element that cannot be stored fails, and ends the writing: those after it are handed out as they come.
     """
 
     compression: str | None = None
@@ -202,6 +203,8 @@ class FileCacheIterator(ElementIterator):
             try:
                 recorder.add(element)
             except TypeError as error:
+                recorder.close()  # what lacks an element must never count as complete
+                self._recorder = None
                 raise failure(self._node, error) from error
             if recorder.writer.pending == 0:
                 self._mark, self._since = [recorder.writer.elements, recorder.writer.nbytes, self._input.state()], 0

@@ -8,7 +8,7 @@ A new source from outside of this package is a subclass of ``Node`` and an execu
 
 from __future__ import annotations
 
-from zmqdata.nodes.base import Infer, Node, known_spec, matching_files, source_nodes, split_sources
+from zmqdata.nodes.base import Infer, Node, every_node, known_spec, matching_files, source_nodes, split_sources
 from zmqdata.nodes.batches import (
     BucketBySequenceLength,
     MapBatches,
@@ -125,6 +125,7 @@ __all__ = [
     "Window",
     "WithOptions",
     "Zip",
+    "every_node",
     "known_spec",
     "matching_files",
     "options_of",

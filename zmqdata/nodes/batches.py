@@ -146,6 +146,8 @@ class Unbatch(Unary):
     """The rows of its elements."""
 
     operation: ClassVar[str] = "unbatch"
+    restoring: ClassVar[str] = "pulls up to 16 batches again"
+    own_state: ClassVar[int] = 16
 
     @property
     def cardinality(self) -> int:
@@ -177,6 +179,8 @@ class Rebatch(Unary):
     batch_sizes: tuple[int, ...]
     drop_remainder: bool = False
     operation: ClassVar[str] = "rebatch"
+    restoring: ClassVar[str] = "pulls up to 16 batches again"
+    own_state: ClassVar[int] = 24
 
     @property
     def argument(self) -> str:
@@ -222,10 +226,15 @@ class BucketBySequenceLength(Unary):
     no_padding: bool = False
     drop_remainder: bool = False
     operation: ClassVar[str] = "bucket_by_sequence_length"
+    restoring: ClassVar[str] = "pulls again from the oldest element that waits, which a rare length makes long ago"
 
     @property
     def argument(self) -> str:
         return function_name(self.length_function)
+
+    @property
+    def state_bytes(self) -> int:
+        return 16 + 4 * sum(self.batch_sizes)
 
     @property
     def cardinality(self) -> int:
@@ -247,6 +256,8 @@ class MapBatches(Batch):
     function: Callable[..., Any]
     output_spec: Any = None
     operation: ClassVar[str] = "map_batches"
+    restoring: ClassVar[str] = "calls the function again for up to 16 batches"
+    own_state: ClassVar[int] = 16
 
     @property
     def argument(self) -> str:

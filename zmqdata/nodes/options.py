@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from zmqdata.nodes.base import Node
+from zmqdata.nodes.base import NOTHING_AGAIN, Node
 from zmqdata.nodes.transforms import Unary
 
 Settings = tuple[tuple[str, Any], ...]
@@ -168,6 +168,8 @@ class WithOptions(Unary):
 
     settings: Settings
     operation: ClassVar[str] = "with_options"
+    restoring: ClassVar[str] = NOTHING_AGAIN
+    own_state: ClassVar[int] = 0
 
     @property
     def argument(self) -> str:
