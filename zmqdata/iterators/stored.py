@@ -22,10 +22,24 @@ from zmqdata.chunks import (
 )
 from zmqdata.errors import AlreadyExistsError, DataServiceError, FailedPreconditionError, NotFoundError
 from zmqdata.iterators.base import Context, ElementIterator, failure, input_iterator, make_iterator
-from zmqdata.iterators.cache import MemoryCacheIterator, copied, identified, identity
+from zmqdata.iterators.cache import MemoryCacheIterator, copied, identified, identity, played
 from zmqdata.specs import merge_specs, spec_of
 
 LOCK = "lockfile"
+
+
+def opened(node: nodes.Load) -> ChunkReader:
+    """A reader of what was saved, at its beginning.
+
+    Raises:
+        FailedPreconditionError: something else was saved there since.
+    """
+    manifest = read_manifest(node.path)
+    if manifest.run != node.run:
+        raise FailedPreconditionError(
+            f"{node.label}: something else was saved there since load() was called. Call it again"
+        )
+    return ChunkReader(node.path, manifest)
 
 
 @make_iterator.register(nodes.Load)
@@ -40,12 +54,7 @@ class LoadIterator(ElementIterator):
         return next(self._reader or self._open())
 
     def _open(self) -> ChunkReader:
-        manifest = read_manifest(self._node.path)
-        if manifest.run != self._node.run:
-            raise FailedPreconditionError(
-                f"{self._node.label}: something else was saved there since load() was called. Call it again"
-            )
-        self._reader = ChunkReader(self._node.path, manifest)
+        self._reader = opened(self._node)
         return self._reader
 
     def state(self) -> Any:
@@ -291,6 +300,24 @@ class FileCacheIterator(ElementIterator):
 def _content(path: str) -> str:
     with open(path, encoding="utf-8") as file:
         return file.read() or "another iterator"
+
+
+def kept_element(node: nodes.Cache, index: int) -> tuple[Any] | None:
+    """Element ``index`` as a cache plays it in this process or has it in its folder; None where it has not yet."""
+    if not node.filename:
+        return played(node, index)
+    try:
+        manifest = read_manifest(node.folder)
+    except NotFoundError:
+        return None
+    if index >= manifest.elements:
+        return None
+    reader = ChunkReader(node.folder, manifest)
+    try:
+        reader.skip(index)
+        return (next(reader),)
+    finally:
+        reader.close()
 
 
 @make_iterator.register(nodes.Cache)
