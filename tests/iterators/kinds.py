@@ -228,7 +228,8 @@ STEPS: list[Step] = [
 
 def kinds(kind: type[Node] = Node) -> set[type[Node]]:
     """All operations of the package: the classes of nodes that a method of ``Dataset`` makes."""
-    found = {kind} if kind.operation and kind.__module__.startswith("zmqdata.") else set()
+    is_public = kind.operation and kind.__module__.startswith("zmqdata.") and not kind.__name__.startswith("_")
+    found = {kind} if is_public else set()
     return found.union(*map(kinds, kind.__subclasses__()))
 
 

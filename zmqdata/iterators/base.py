@@ -61,6 +61,14 @@ class ElementIterator(ABC):
     def restore(self, state: Any) -> None:
         """Continue where ``state`` was taken. To be called on a new iterator of the same node and context."""
 
+    def current_split(self) -> tuple[int, int] | None:
+        """First and last index (exclusive) of the split that the last element came from, of a batch its last row.
+
+        None where nobody knows: without a provider, and behind what holds elements back, runs ahead, or reads several
+        sources at a time.
+        """
+        return None
+
     def close(self) -> None:  # noqa: B027 - most iterators hold nothing that has to be given back
         """Give back threads and files. Idempotent."""
 

@@ -88,5 +88,8 @@ class ConcatenateIterator(ElementIterator):
             self._enter(index)
         self._input.restore(inner)
 
+    def current_split(self) -> tuple[int, int] | None:
+        return self._input.current_split()
+
     def close(self) -> None:
         self._input.close()

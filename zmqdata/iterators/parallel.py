@@ -11,9 +11,9 @@ from typing import Any
 import optree
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.crew import Crew
-from zmqdata.iterators.guarding import Budget, LeftOut, Outcome, guarded_call
+from zmqdata.iterators.guarding import Budget, LeftOut, Outcome, guarded_source
 from zmqdata.iterators.tuning import Tuner
 from zmqdata.specs import AUTOTUNE
 
@@ -125,7 +125,8 @@ class ParallelMapIterator(ParallelIterator):
     """A map whose function is called on several threads. State and restoring as for ``ParallelIterator``."""
 
     def __init__(self, node: nodes.ParallelMap, context: Context) -> None:
-        super().__init__(input_iterator(node, context), guarded_call(node), node, context, keeps_order(node, context))
+        source, call = guarded_source(node, context)
+        super().__init__(source, call, node, context, keeps_order(node, context))
 
 
 def cores_for(context: Context) -> int:

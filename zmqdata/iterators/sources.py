@@ -58,6 +58,9 @@ class IndexedIterator(ElementIterator):
             self._advance()
             self._next += offset
 
+    def current_split(self) -> tuple[int, int] | None:
+        return None if self._provider is None else (self._first, self._stop)
+
     def _next_range(self, count: int) -> tuple[int, int]:
         """Up to ``count`` consecutive indices, which count as read."""
         while self._next >= self._stop:
