@@ -12,7 +12,7 @@ import numpy as np
 import optree
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import at_least, flag, function, integer, refuse
+from zmqdata.dataset.arguments import at_least, flag, function, integer, optional_spec, refuse
 from zmqdata.dataset.parts import D
 from zmqdata.dataset.transforms import Transformations
 from zmqdata.errors import InvalidArgumentError
@@ -193,7 +193,7 @@ class Batches(Transformations[D]):
             function=function("map_func", map_func),
             batch_size=at_least("batch_size", batch_size, 1),
             drop_remainder=flag("drop_remainder", drop_remainder),
-            output_spec=output_spec,
+            output_spec=optional_spec("output_spec", output_spec),
         )
 
 

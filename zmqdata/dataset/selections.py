@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import at_least, call_site, flag, function, integer, optional_seed, refuse
+from zmqdata.dataset.arguments import at_least, call_site, flag, function, integer, numbers, optional_seed, refuse
 from zmqdata.dataset.parts import D, Part
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators import as_element, element_at, infer_spec
@@ -134,6 +134,8 @@ class Selections(Part[D]):
         As ``tf.data.experimental.pad_to_cardinality``. Functions are run once to find the element_spec.
         """
         wanted, count = at_least("cardinality", cardinality, 0), self._node.cardinality
+        if not isinstance(mask_key, str):
+            refuse("mask_key", mask_key, "a str")
         if count < 0:
             raise ValueError(
                 f"pad_to_cardinality() needs a dataset of known cardinality, this one has {count} (-1 infinite, -2 "
@@ -279,7 +281,7 @@ def _zeros(spec: TensorSpec) -> Any:
 
 
 def _distribution(name: str, values: Any) -> tuple[float, ...]:
-    array = np.asarray(values, np.float64)
+    array = numbers(name, values, "one probability for each class")
     if array.ndim != 1 or not len(array) or not (array >= 0).all() or abs(array.sum() - 1) > 1e-3:
         raise ValueError(f"{name} must be one probability for each class, 1 in sum; got {values!r}")
     return tuple(array.tolist())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import reduce
 from typing import Any
 
 from zmqdata import nodes
@@ -58,7 +57,12 @@ class Sequences(Part[D]):
         if not elements:
             raise ValueError("`elements` must not be empty: its elements tell what the dataset's look like")
         kept = tuple(map(as_element, elements))
-        spec = reduce(merge_specs, map(spec_of, kept))
+        spec = spec_of(kept[0])
+        for place, element in enumerate(kept):
+            try:
+                spec = merge_specs(spec, spec_of(element))
+            except TypeError as error:
+                raise TypeError(f"`elements` must be alike, and elements[{place}] differs: {error}") from None
         return cls._wrap(nodes.FromList(sequence=kept, elements_spec=spec, site=call_site()))
 
     @classmethod

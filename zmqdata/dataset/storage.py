@@ -40,7 +40,7 @@ class Storage(Part[D]):
         As ``tf.data.Dataset.cache``, except that what was seen of a run that was broken off is kept in memory, too. In
         the service each task keeps and repeats what it saw, and each worker needs a file name of its own.
         """
-        folder = absolute_path(filename) if os.fspath(filename) else ""
+        folder = "" if filename == "" else absolute_path(filename)
         return self._wrap(nodes.Cache(inputs=(self._node,), filename=folder, site=call_site()))
 
     def snapshot(self, path: str | os.PathLike[str], compression: str | None = "AUTO") -> D:

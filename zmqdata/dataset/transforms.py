@@ -9,17 +9,19 @@ from zmqdata import nodes
 from zmqdata.dataset.arguments import (
     at_least,
     call_site,
+    check_alike,
     error_policy,
     flag,
     function,
     input_node,
     integer,
     optional_seed,
+    optional_spec,
     parallel_calls,
 )
 from zmqdata.dataset.parts import D, Part
 from zmqdata.iterators import known_spec
-from zmqdata.specs import AUTOTUNE, UNKNOWN_CARDINALITY, merge_specs
+from zmqdata.specs import AUTOTUNE, UNKNOWN_CARDINALITY
 
 DEFAULT_CYCLE_LENGTH = 16
 """Of interleave. A constant, where tf.data takes the number of cores: the order must not depend on the machine."""
@@ -65,7 +67,10 @@ class Transformations(Part[D]):
 
         As ``tf.data.Dataset.map``; ``on_error``, ``retries``, ``max_errors`` and ``output_spec`` are ours.
         """
-        given = {"function": function("map_func", map_func), "output_spec": output_spec}
+        given = {
+            "function": function("map_func", map_func),
+            "output_spec": optional_spec("output_spec", output_spec),
+        }
         guarded = error_policy(on_error, retries, max_errors)
         calls = parallel_calls(num_parallel_calls, deterministic)
         if calls:
@@ -101,7 +106,8 @@ class Transformations(Part[D]):
         """
         drawn = function("map_func", map_func)
         fresh = rerandomize_each_iteration is None or flag("rerandomize_each_iteration", rerandomize_each_iteration)
-        given = {"seed": optional_seed(seed), "rerandomize_each_iteration": fresh, "output_spec": output_spec}
+        spec = optional_spec("output_spec", output_spec)
+        given = {"seed": optional_seed(seed), "rerandomize_each_iteration": fresh, "output_spec": spec}
         return self._then(nodes.RandomMap, function=drawn, **given)
 
     def batch(self, batch_size: int, drop_remainder: bool = False) -> D:
@@ -277,7 +283,5 @@ class Transformations(Part[D]):
         As ``tf.data.Dataset.concatenate``.
         """
         other = input_node("concatenate()", dataset)
-        specs = known_spec(self._node), known_spec(other)
-        if None not in specs:
-            merge_specs(*specs)
+        check_alike("concatenate()", known_spec(self._node), known_spec(other))
         return self._wrap(nodes.Concatenate(inputs=(self._node, other), site=call_site()))

@@ -160,6 +160,14 @@ class _Unknown(Exception):
     """A function decides."""
 
 
+class _Missing(Exception):
+    """The spec of another node is needed first."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.node = node
+
+
 def known_spec(node: Node) -> Any:
     """The spec of a node's elements if it follows without running anything, else None.
 
@@ -167,20 +175,26 @@ def known_spec(node: Node) -> Any:
     >>> known_spec(Map(inputs=(Range(start=0, stop=3),), function=str)) is None
     True
     """
-
     known: dict[int, Any] = {}  # a node may be reached on very many paths
 
     def infer(inner: Node) -> Any:
         if id(inner) not in known:
-            known[id(inner)] = inner.spec(infer)
+            raise _Missing(inner)
         if known[id(inner)] is None:
             raise _Unknown
         return known[id(inner)]
 
-    try:
-        return infer(node)
-    except _Unknown:
-        return None
+    waiting = [node]  # without recursion, as a pipeline may be thousands of operations long
+    while waiting:
+        try:
+            known[id(waiting[-1])] = waiting[-1].spec(infer)
+        except _Missing as missing:
+            waiting.append(missing.node)
+            continue
+        except _Unknown:
+            known[id(waiting[-1])] = None
+        waiting.pop()
+    return known[id(node)]
 
 
 def matching_files(patterns: Iterable[str]) -> list[str]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -69,7 +69,9 @@ def _for_each_leaf(name: str, structure: Any, given: Any) -> Any:
 def _shape(given: Any) -> Shape | None:
     if given is None:
         return None
-    axes = [given] if isinstance(given, (int, np.integer)) else list(given)
+    axes = [given] if isinstance(given, (int, np.integer)) else given
+    if isinstance(axes, str) or not isinstance(axes, Iterable):
+        raise TypeError(f"a shape is a list with a length or None for each axis, not {given!r}")
     return checked_shape([None if length is None or length == -1 else length for length in axes])
 
 
