@@ -27,7 +27,7 @@ from zmqdata.dataset import (
     TextLineDataset,
     TFRecordDataset,
 )
-from zmqdata.nodes import AssertCardinality, Cache, Elements, Node, Snapshot, every_node
+from zmqdata.nodes import AssertCardinality, Cache, Elements, Node, Snapshot, StaticShard, every_node
 from zmqdata.records import TFRecordWriter
 
 Make = Callable[[int], Dataset]
@@ -200,6 +200,7 @@ STEPS: list[Step] = [
     lambda n: lambda ds: Dataset.zip(ds, Dataset.range(n)),
     lambda n: lambda ds: Dataset.zip({"x": ds, "y": again(ds)}).map(lambda both: (both["x"], both["y"])),
     lambda n: lambda ds: ds.shard(n + 1, n // 2),
+    lambda n: lambda ds: Dataset(StaticShard(inputs=(ds.node,), num_shards=n + 1, index=n // 2, seed=n)),
     lambda n: lambda ds: ds.take_while(lambda *x: total(*x) != n),
     lambda n: lambda ds: ds.map(total).unique(),
     lambda n: lambda ds: ds.scan(0, running_total),

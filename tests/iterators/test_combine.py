@@ -109,3 +109,14 @@ def test_zip_keeps_a_namedtuple() -> None:
     (element,) = make_iterator(Zip(inputs=(count(0, 1), count(5, 6)), template=named(0, 1)), Context())
     assert type(element) is named
     assert element == (0, 5)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_inputs_that_wait_get_their_splits_again(number: int) -> None:
+    """Where a repeat restores the providers and a buffer pulls again, inputs begin where they began before."""
+    joined: Any = nodes.Concatenate(inputs=(count(0, 2), count(0, 2)))
+    for _ in range(number - 1):
+        joined = nodes.Concatenate(inputs=(joined, count(0, 2)))
+    node = nodes.Repeat(inputs=(nodes.Shuffle(inputs=(joined,), buffer_size=3),), count=3)
+    handed = [[(0, 1), (1, 2)], [(1, 2)], [(0, 2)]]
+    assert len(check_restore(node, provided(*[handed] * (number + 1)))) == 5 * (number + 1)
