@@ -106,7 +106,7 @@ def test_a_function_that_makes_no_dataset_is_told() -> None:
 def test_even_loads_have_no_culprit() -> None:
     """When no operation takes a third, the advice is about the whole."""
     dataset = Dataset.range(20)
-    for _ in range(5):
+    for _ in range(9):
         dataset = dataset.map(slowly)
     assert "No operation stands out" in dataset.profile().advice
 
