@@ -218,7 +218,12 @@ def _opener(node: DictOf | TupleOf | RecordOf | RaggedOf, example: object) -> Fl
     cls = type(example)
     if isinstance(node, TupleOf) or node.form == "namedtuple":
         arity = len(node.children)
-        return lambda element: element if type(element) is cls and len(element) == arity else None  # type: ignore[arg-type,return-value]
+
+        def open_tuple(element: Any) -> Sequence[object] | None:
+            values: Sequence[object] = element
+            return values if type(element) is cls and len(values) == arity else None
+
+        return open_tuple
     fields = node.fields
 
     def open_dataclass(element: object) -> Sequence[object] | None:
