@@ -21,6 +21,7 @@ from zmqdata.blocks import dtypes
 from zmqdata.blocks.dtypes import DType, DTypeSpec
 from zmqdata.errors import ProtocolError
 from zmqdata.ragged import RaggedTensor
+from zmqdata.shippednames import plain_name
 
 MAX_DEPTH = 64
 MAX_LEAVES = 4096
@@ -200,7 +201,7 @@ def _describe(value: Any, path: str, depth: int, leaves: list[object]) -> Node:
         cls = type(value)
         form: Literal["namedtuple", "dataclass"] = "namedtuple" if isinstance(value, tuple) else "dataclass"
         parts = [_describe(_field(value, name, path), f"{path}.{name}", depth + 1, leaves) for name in names]
-        return RecordOf(form, cls.__module__, cls.__qualname__, names, tuple(parts))
+        return RecordOf(form, plain_name(cls.__module__), cls.__qualname__, names, tuple(parts))
     if type(value) is RaggedTensor:
         return _describe_ragged(value, path, depth, leaves)
     leaf, plain = _describe_leaf(value, path)

@@ -17,11 +17,20 @@ class Message(Struct, frozen=True, tag=True):
     """Base of all messages."""
 
 
+class Part(Struct, frozen=True):
+    """A piece of a pipeline's content: the SHA-256 of its bytes, in 64 hexadecimal characters, and their number."""
+
+    digest: str
+    size: int
+
+
 class DatasetDescription(Struct, frozen=True):
     """What the dispatcher and clients need to know of a pipeline without opening it.
 
     ``sources`` holds one entry per source in left-to-right order, or is None with the reason in ``unsplittable``.
     ``element_spec`` is the encoded spec, or None when unknown. ``python`` is the client's interpreter version.
+    ``digest`` is that of the packed pipeline, which names its ``parts``: large arrays and shipped code, stored and sent
+    apart from it.
     """
 
     digest: str
@@ -33,6 +42,7 @@ class DatasetDescription(Struct, frozen=True):
     compression: str | None
     python: str
     version: str
+    parts: tuple[Part, ...] = ()
 
 
 class JobParameters(Struct, frozen=True):
