@@ -12,7 +12,7 @@ import importlib.util
 import io
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,7 +87,7 @@ def zmqdata_version() -> str:
         return "0"
 
 
-def pack_pipeline(node: Any, ship: object = ()) -> PackedPipeline:
+def pack_pipeline(node: Any, ship: object = (), sources: Mapping[str, bytes] | None = None) -> PackedPipeline:
     """Turn a pipeline into bytes for workers, or say at once why it cannot be done.
 
     Functions and classes of the training script, lambdas and closures travel by value, with the global names that they
@@ -96,6 +96,7 @@ def pack_pipeline(node: Any, ship: object = ()) -> PackedPipeline:
     Args:
         node: the last node of a pipeline (or any value, for example a single function).
         ship: modules whose source goes along, see ``pack_sources``.
+        sources: what ``pack_sources`` has made of them before; ``ship`` is then not looked at.
 
     Raises:
         TypeError: something cannot leave this process: names the operation, the path to the object, and the remedy.
@@ -113,7 +114,7 @@ that makes it, for example to Dataset.from_generator, or the values as a list.
     """
     from zmqdata.pipelines.pickler import PipelinePickler, UnsendableError
 
-    sources = pack_sources(ship)
+    archives = dict(pack_sources(ship) if sources is None else sources)
     file = io.BytesIO()
     pickler = PipelinePickler(file)
     try:
@@ -122,7 +123,7 @@ that makes it, for example to Dataset.from_generator, or the values as a list.
     except UnsendableError as error:
         raise TypeError(_why_not(error)) from error.__cause__
     try:
-        identity = _identity(node, sources)
+        identity = _identity(node, archives)
     except RecursionError as error:
         raise TypeError("cannot send a pipeline to workers: a parameter is nested too deeply. Flatten it.") from error
     packed = PackedPipeline(
@@ -132,8 +133,8 @@ that makes it, for example to Dataset.from_generator, or the values as a list.
         fingerprint=identity,
         modules=tuple(sorted(pickler.modules)),
         buffers=tuple(hashlib.sha256(buffer).hexdigest() for buffer in pickler.apart),
-        shipped=tuple(sources),
-        contents=sources,
+        shipped=tuple(archives),
+        contents=archives,
     )
     for digest, buffer in zip(packed.buffers, pickler.apart, strict=True):
         packed.contents[digest] = buffer

@@ -13,7 +13,7 @@ import types
 from collections.abc import Iterator, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,10 @@ MOST_BYTES = 64 << 20
 
 _COMPILED = (*EXTENSION_SUFFIXES, ".so", ".pyd", ".dll", ".dylib")
 _LEFT_OUT = (".pyc", ".pyo", "~")
+
+
+ShippedSource: TypeAlias = "types.ModuleType | str | os.PathLike[str]"
+"""A module, its name, or a path to it."""
 
 
 class SourceArchive(msgspec.Struct, frozen=True):

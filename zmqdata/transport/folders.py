@@ -1,9 +1,11 @@
-"""The folder in which a worker binds ``ipc`` sockets: its user's alone, and gone some time after the worker is."""
+"""Folders of a user alone that go with their owner: for ``ipc`` sockets, and for files that a process lives on."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
+import functools
 import os
 import secrets
 import shutil
@@ -51,6 +53,22 @@ class SocketFolder:
         """Removes the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._owner)
+
+
+@functools.lru_cache(maxsize=1)
+def _folder_of(process: int) -> SocketFolder:
+    def remove() -> None:
+        if os.getpid() == process:  # a forked child leaves the folder of its parent alone
+            folder.close()
+
+    folder = SocketFolder()
+    atexit.register(remove)
+    return folder
+
+
+def process_folder() -> Path:
+    """A folder of this process for as long as it lives; when it is killed, the next one removes what it has left."""
+    return _folder_of(os.getpid()).path
 
 
 def _sweep(parent: Path) -> None:
