@@ -21,7 +21,13 @@ from zmqdata.client.reader import ServiceIterator
 from zmqdata.client.registering import Upload
 from zmqdata.core.consumer import ConsumerProfile
 from zmqdata.dataset import Dataset
-from zmqdata.errors import FailedPreconditionError, NotFoundError, UnimplementedError
+from zmqdata.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ProtocolError,
+    UnimplementedError,
+)
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.nodes import Infer, Node, split_sources
 from zmqdata.pipelines import PackedPipeline, ShippedSource, pack_pipeline, pack_sources
@@ -78,6 +84,15 @@ class Registration:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
+
+    def tell_spec(self, dataset: Dataset) -> None:
+        """Adds what elements look like, as far as it can be found out here, for those who know only the id."""
+        try:
+            spec = encode_spec(dataset.element_spec)
+        except Exception as error:  # functions of the user run, with files that may be on the workers only
+            log.info("the element_spec of the dataset cannot be found here and is left out: %s", error)
+            return
+        self.description = msgspec.structs.replace(self.description, element_spec=spec)
 
     def register(self, dataset_id: str | None, keep: bool = False) -> str:
         """Registers it under this id, or one that the dispatcher chooses; to be kept also while nobody uses it."""
@@ -252,6 +267,8 @@ def register_dataset(
 ) -> str:
     """Registers a dataset for ``from_dataset_id``, here or in other processes (tf.data's ``register_dataset``).
 
+    Its functions may run once here, to find what elements look like.
+
     Args:
         service: the dispatcher, as for ``distribute``.
         dataset: what to register.
@@ -283,6 +300,7 @@ def register_dataset(
         raise ValueError(f"`dataset_id` must be a non-empty string or None, got {dataset_id!r}")
     check_timeout("dispatcher_timeout", dispatcher_timeout)
     registration = _registration(dataset.node, service, validate_compression(compression), dispatcher_timeout, ship)
+    registration.tell_spec(dataset)
     return registration.register(dataset_id, keep=True)
 
 
@@ -348,12 +366,19 @@ def from_dataset_id(
         raise ValueError(f"`dataset_id` must be a non-empty string, got {dataset_id!r}")
     description = describe_dataset(service, dataset_id, dispatcher_timeout)
     if element_spec is None and description.element_spec is not None:
-        element_spec = decode_spec(description.element_spec)
+        element_spec = _decoded(description.element_spec, dataset_id)
     options = replace(
         options, job_name=f"{dataset_id}_{job_name}" if job_name else None, compression=description.compression
     )
     registration = Registration(service, dispatcher_timeout, description, dataset_id=dataset_id)
     return Dataset(Distributed(registration=registration, options=options, element_spec=element_spec))
+
+
+def _decoded(element_spec: bytes, dataset_id: str) -> Any:
+    try:
+        return decode_spec(element_spec)
+    except ProtocolError as error:
+        raise InvalidArgumentError(f"Failed to parse element_spec of dataset id {dataset_id}: {error}") from None
 
 
 def describe_dataset(service: str | tuple[str, str], dataset_id: str, timeout: float) -> m.DatasetDescription:

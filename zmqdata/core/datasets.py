@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import DropPipeline, Peer, StorePipeline
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.parts import UNUSED_FOR, Parts
-from zmqdata.errors import InvalidArgumentError, NotFoundError
+from zmqdata.errors import InvalidArgumentError, NotFoundError, ProtocolError
+from zmqdata.specs import decode_spec
 
 UNUSED_AT_LEAST = 30.0
 
@@ -29,11 +32,9 @@ class Datasets:
     def register(self, peer: Peer, ask: m.RegisterDataset, now: float) -> None:
         """Stores a pipeline, or finds it stored already; asks for parts that are not here."""
         known, digest = self.out.state.datasets, ask.description.digest
-        for one in (digest, *(part.digest for part in ask.description.parts)):
-            if not m.is_digest(one):
-                text = f"A pipeline's digest has 64 hexadecimal characters, got {one[:80]!r}"
-                self.out.refuse(peer, ask.request, InvalidArgumentError, text)
-                return
+        if mistake := _mistake(ask.description):
+            self.out.refuse(peer, ask.request, InvalidArgumentError, mistake)
+            return
         found = ask.dataset_id
         if found is None:
             found = next((name for name, one in known.items() if one.digest == digest), None)
@@ -101,8 +102,26 @@ class Datasets:
 
 def _structure_difference(one: m.DatasetDescription, other: m.DatasetDescription) -> str:
     pairs = [
-        ("element_spec", one.element_spec, other.element_spec),
+        ("element_spec", _spec(one), _spec(other)),
         ("compression", one.compression, other.compression),
         ("cardinality", one.cardinality, other.cardinality),
     ]
-    return " ".join(f"existing {name}: <{a!r}>; got <{b!r}>." for name, a, b in pairs if a != b)
+    if None in (one.element_spec, other.element_spec):
+        del pairs[0]  # what one of them could not find out, the two cannot differ in
+    return " ".join(f"existing {name}: <{a}>; got <{b}>." for name, a, b in pairs if a != b)
+
+
+def _spec(description: m.DatasetDescription) -> Any:
+    return None if description.element_spec is None else decode_spec(description.element_spec)
+
+
+def _mistake(description: m.DatasetDescription) -> str:
+    """What is wrong with a description whatever else is registered; ``""`` when nothing is."""
+    for digest in (description.digest, *(part.digest for part in description.parts)):
+        if not m.is_digest(digest):
+            return f"A pipeline's digest has 64 hexadecimal characters, got {digest[:80]!r}"
+    try:
+        _spec(description)
+    except ProtocolError as error:
+        return f"Failed to parse element_spec: {error}"
+    return ""
