@@ -11,9 +11,11 @@ import secrets
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 _OWNER = "owner"
+_LOCK = "lock"
 
 
 def user_folder() -> Path:
@@ -43,16 +45,28 @@ class SocketFolder:
 
     def __init__(self) -> None:
         parent = user_folder()
-        _sweep(parent)
-        self.path = parent / secrets.token_hex(4)
-        self.path.mkdir(mode=0o700)
-        self._owner = os.open(self.path / _OWNER, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with _alone(parent):
+            _sweep(parent)
+            self.path = parent / secrets.token_hex(4)
+            self.path.mkdir(mode=0o700)
+            self._owner = os.open(self.path / _OWNER, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def close(self) -> None:
         """Removes the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._owner)
+
+
+@contextlib.contextmanager
+def _alone(parent: Path) -> Iterator[None]:
+    """Keeps others from making folders and removing them: one that is being made looks like one of the dead."""
+    descriptor = os.open(parent / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @functools.lru_cache(maxsize=1)
