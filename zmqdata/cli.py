@@ -195,12 +195,12 @@ def worker_arguments(program: str) -> argparse.ArgumentParser:
     add_number(parser, default, "dispatcher_timeout_ms", "how long to do without the dispatcher, in milliseconds")
     add_number(parser, default, "buffer_bytes", "how much each task produces ahead of its clients")
     option(
-        "--cache-dir",
+        "--pipeline-cache-dir",
         metavar="DIR",
         help="folder for large parts of pipelines, shared by all workers that name it (default: in the system's "
         "temporary folder)",
     )
-    add_number(parser, default, "cache_bytes", "most bytes of large parts of pipelines that are kept")
+    add_number(parser, default, "pipeline_cache_bytes", "most bytes of large parts of pipelines that are kept")
     add_shared_options(parser)
     return parser
 

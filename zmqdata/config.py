@@ -95,9 +95,9 @@ class WorkerConfig:
         worker_tags: free words by which jobs may choose workers.
         data_ports: first and last TCP port for connections that carry elements; None: any free port.
         buffer_bytes: how much each task produces ahead of its clients.
-        cache_dir: folder where large parts of pipelines are kept, for all workers that name it; None: one of this user
-            in the system's temporary folder.
-        cache_bytes: most bytes kept in it; those used longest ago make way for others.
+        pipeline_cache_dir: folder where large parts of pipelines are kept, for all workers that name it; None: one of
+            this user in the system's temporary folder.
+        pipeline_cache_bytes: most bytes kept in it; those used longest ago make way for others.
 
     Raises:
         TypeError: a field has another type.
@@ -122,8 +122,8 @@ class WorkerConfig:
     worker_tags: tuple[str, ...] = ()
     data_ports: tuple[int, int] | None = None
     buffer_bytes: int = 16 << 20
-    cache_dir: str | None = None
-    cache_bytes: int = 16 << 30
+    pipeline_cache_dir: str | None = None
+    pipeline_cache_bytes: int = 16 << 30
 
     def __post_init__(self) -> None:
         _fill_defaults(self)
@@ -139,9 +139,9 @@ class WorkerConfig:
         _check_at_least("heartbeat_interval_ms", self.heartbeat_interval_ms, 1)
         _check_at_least("dispatcher_timeout_ms", self.dispatcher_timeout_ms, 1)
         _check_at_least("buffer_bytes", self.buffer_bytes, 1)
-        if self.cache_dir is not None:
-            _check_type("cache_dir", self.cache_dir, str)
-        _check_at_least("cache_bytes", self.cache_bytes, 1)
+        if self.pipeline_cache_dir is not None:
+            _check_type("pipeline_cache_dir", self.pipeline_cache_dir, str)
+        _check_at_least("pipeline_cache_bytes", self.pipeline_cache_bytes, 1)
         object.__setattr__(self, "worker_tags", _texts("worker_tags", self.worker_tags))
         if not all(tag.strip() for tag in self.worker_tags):
             raise FailedPreconditionError(

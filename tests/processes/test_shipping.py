@@ -134,7 +134,7 @@ def table() -> np.ndarray:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     """A dispatcher and two workers with a cache and a work folder of their own."""
-    options = {"cache_dir": str(tmp_path / "cache"), "work_dir": str(tmp_path / "work")}
+    options = {"pipeline_cache_dir": str(tmp_path / "cache"), "work_dir": str(tmp_path / "work")}
     with LocalCluster(2, heartbeat_interval_ms=200, **options) as made:
         yield made
 

@@ -72,9 +72,9 @@ def test_a_process_has_one_folder_for_as_long_as_it_lives() -> None:
     """It is removed at the end; a forked child leaves it alone."""
     code = """
 import os
-from zmqdata.transport.folders import process_folder
-path = process_folder()
-assert path == process_folder()
+from zmqdata.transport.folders import own_folder
+path = own_folder()
+assert path == own_folder()
 child = os.fork()
 if child == 0:
     raise SystemExit

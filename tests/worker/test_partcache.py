@@ -112,7 +112,7 @@ def test_old_parts_make_way(make: Callable[..., Cache], tmp_path: Path) -> None:
     cache, other = make(limit=SIZE + 5), make(limit=SIZE + 5)
     cache.fill()
     refused = cache.claim("1" * 64, 6)
-    assert "--cache-bytes" in refused.error
+    assert "--pipeline-cache-bytes" in refused.error
     cache.cache.release(c.ReleaseParts(frozenset()))
     other.claim()
     cache.fill(b"123456")
@@ -128,6 +128,7 @@ def test_released_parts_are_not_found(make: Callable[..., Cache]) -> None:
     cache.fill()
     cache.claim("1" * 64, 6)
     cache.cache.release(c.ReleaseParts(frozenset()))
+    assert cache.claim("2" * 64, 6).ours  # behind the release
     assert other.claim("1" * 64, 6).ours
     assert cache.cache.find(DIGEST) is None
     cache.cache.keep(c.KeepPiece("1" * 64, 6, 0, b"late"))
@@ -139,7 +140,7 @@ def test_a_folder_that_cannot_be_used_is_told_with_a_remedy(make: Callable[..., 
     (tmp_path / "file").write_text("in the way")
     text = make(tmp_path / "file" / "cache").claim().error
     assert str(tmp_path / "file" / "cache") in text
-    assert "--cache-dir" in text
+    assert "--pipeline-cache-dir" in text
     cache = make()
     cache.claim()
     (tmp_path / "cache" / f"{DIGEST}.partial").unlink()

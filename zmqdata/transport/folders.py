@@ -80,7 +80,7 @@ def _folder_of(process: int) -> SocketFolder:
     return folder
 
 
-def process_folder() -> Path:
+def own_folder() -> Path:
     """A folder of this process for as long as it lives; when it is killed, the next one removes what it has left."""
     return _folder_of(os.getpid()).path
 

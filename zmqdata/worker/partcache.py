@@ -74,7 +74,7 @@ class PartCache:
             if not folder.make_space(size - folder.partial().get(digest, 0), self._limit, frozenset(self._held)):
                 text = (
                     f"the cache of {self._limit / 1e6:.0f} MB in {folder.folder} has no room for it; give the worker a "
-                    "larger one with --cache-bytes"
+                    "larger one with --pipeline-cache-bytes"
                 )
                 self._report(c.PartClaimed(digest, 0, False, text))
                 return
@@ -149,4 +149,4 @@ class PartCache:
 
     def _text(self, error: OSError) -> str:
         place = self._place or (self._folder.folder if self._folder else "the system's temporary folder")
-        return f"{error.strerror or error}: {place}; make space there, or name another folder with --cache-dir"
+        return f"{error.strerror or error}: {place}; make space there, or name another folder with --pipeline-cache-dir"

@@ -23,7 +23,7 @@ from zmqdata.pipelines import FindPart, PackedPipeline, open_pipeline
 from zmqdata.remote_errors import text_of
 from zmqdata.sharding import shard_statically
 from zmqdata.splits import Split, SplitProvider
-from zmqdata.transport.folders import process_folder
+from zmqdata.transport.folders import own_folder
 
 log = logging.getLogger(__name__)
 
@@ -230,7 +230,7 @@ class TaskRunner:
             raise FailedPreconditionError(
                 "The dispatcher sent another pipeline than the one that was registered. Was its work folder changed?"
             )
-        whole = open_pipeline(PackedPipeline.decode(encoded), self._find_part, process_folder())
+        whole = open_pipeline(PackedPipeline.decode(encoded), self._find_part, own_folder())
         self._pipeline = b""
         self._label = whole.label
         task = self.definition

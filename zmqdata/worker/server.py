@@ -62,7 +62,7 @@ class WorkerShell:
         self.dispatcher = sockets.control_dealer(self.context, endpoint)
         announce_worker(self.address)
         self.core = WorkerCore(_profile(config, self.address))
-        self.parts = PartCache(config.cache_dir, config.cache_bytes, self._report_soon)
+        self.parts = PartCache(config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon)
         self.runners: dict[tuple[int, int], TaskRunner] = {}
         self.registered = threading.Event()
         self.refusal: DataServiceError | None = None
