@@ -46,7 +46,7 @@ def test_a_part_is_sent_a_few_pieces_ahead() -> None:
     """The next one when one is kept; then the dataset is registered again."""
     upload = Upload(ASK, CONTENTS)
     digest = name(LARGE)
-    first = upload.answer(m.RequestPart("request", digest, 70))
+    first = upload.answer(m.RequestPart("request", digest, 70, PIECE))
     assert [(one.offset, one.content) for one in first if isinstance(one, m.StorePiece)] == [
         (70, LARGE[70:80]),
         (80, LARGE[80:90]),
@@ -62,7 +62,7 @@ def test_a_part_is_sent_a_few_pieces_ahead() -> None:
 def test_a_part_that_never_arrives_whole_is_an_error() -> None:
     """It begins anew a few times."""
     upload = Upload(ASK, CONTENTS)
-    upload.answer(m.RequestPart("request", name(LARGE), 0))
+    upload.answer(m.RequestPart("request", name(LARGE), 0, PIECE))
     for _ in range(MOST_BROKEN - 1):
         upload.answer(m.PieceStored("request", name(LARGE), 10))
         assert len(upload.answer(m.PieceStored("request", name(LARGE), 0))) == registering.PIECES_AHEAD
@@ -96,6 +96,7 @@ class Network:
     def start_dispatcher(self) -> None:
         self.core, self.store = DispatcherCore(1), PipelineStore(self.folder)
         self.core.datasets.parts.found(*self.store.found())
+        self.core.datasets.parts.piece_bytes = PIECE
 
     def post(self, to: str, message: Any) -> None:
         if self.random.random() >= self.loss:

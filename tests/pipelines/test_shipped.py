@@ -255,3 +255,33 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     """Other bytes in its place are an error of the pipeline, not of the worker."""
     with pytest.raises(FailedPreconditionError, match="cannot be unpacked"):
         install({"odd": b"\xc1"}, tmp_path)
+
+
+def test_a_script_inside_of_a_shipped_package_imports_its_neighbours(kites: Any, away: Any) -> None:
+    """``python -m kites.train`` is a script whose functions may import relatively when they are called."""
+    kites(1)
+    space: dict[str, Any] = {"__name__": "__main__", "__package__": "kites"}
+    exec("def fly(x):\n    from .colours import RED\n    from . import inner\n    return x, RED, inner.__name__", space)
+    packed = pack_pipeline(space["fly"], ship=["kites"])
+    away()
+    x, red, name = open_pipeline(packed)(1)
+    assert (x, red, plain_name(name)) == (1, "red", "kites.inner")
+
+
+def test_a_shipment_that_is_installed_twice_at_once_is_one(tmp_path: Path) -> None:
+    """Threads that open pipelines of the same shipment side by side get the same modules."""
+    archive = msgspec.msgpack.encode(SourceArchive("twins", (("twins.py", b"VALUE = object()\n"),)))
+    start, found = threading.Barrier(8), []
+
+    def run() -> None:
+        start.wait(10)
+        found.append(install({"twins": archive}, tmp_path).import_module("twins").VALUE)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(map(id, found))) == 1
+    assert len(list(tmp_path.iterdir())) == 1

@@ -132,6 +132,15 @@ def test_a_large_pickle_goes_in_pieces_too(service: Service) -> None:
     assert sorted(service.read(Dataset.range(3).map(lambda x: names[x]))) == names[:3]
 
 
+def test_pieces_fit_into_small_messages(make_service: Callable[..., Service]) -> None:
+    """A dispatcher that takes small messages only still gets large pipelines."""
+    service = make_service(1, max_message_bytes=1 << 16)
+    table = np.arange(2 * MEGABYTE, dtype=np.uint8)
+    names = [f"name {number}" for number in range(20_000)]
+    found = [*service.read(Dataset.range(3).map(lambda x: (int(table[x]), names[x])))]
+    assert found == [(0, "name 0"), (1, "name 1"), (2, "name 2")]
+
+
 def test_a_pipeline_may_write_to_its_arrays(service: Service, tmp_path: Path) -> None:
     """What one task writes is seen by no other, nor by the next reader."""
     counts = np.zeros(2 * MEGABYTE, np.uint8)

@@ -29,6 +29,7 @@ class Upload:
         self._have = 0
         self._sent = 0
         self._broken = 0
+        self._piece_bytes = m.PIECE_BYTES
 
     def answer(self, message: object) -> Sequence[m.Message]:
         """What to send after this message from the dispatcher.
@@ -38,6 +39,7 @@ class Upload:
         """
         if isinstance(message, m.RequestPart):
             self._digest, self._have, self._sent = message.digest, message.have, message.have
+            self._piece_bytes = max(1, message.piece_bytes)
             return self._pieces()
         if not isinstance(message, m.PieceStored) or message.digest != self._digest:
             return ()
@@ -61,8 +63,8 @@ class Upload:
 
     def _pieces(self) -> list[m.Message]:
         content, pieces = self._content(), []
-        while self._sent < min(len(content), self._have + PIECES_AHEAD * m.PIECE_BYTES):
-            piece = content[self._sent : self._sent + m.PIECE_BYTES]
+        while self._sent < min(len(content), self._have + PIECES_AHEAD * self._piece_bytes):
+            piece = content[self._sent : self._sent + self._piece_bytes]
             pieces.append(m.StorePiece(self._ask.request, self._digest, len(content), self._sent, piece))
             self._sent += len(piece)
         return list(pieces)

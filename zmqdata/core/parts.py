@@ -41,6 +41,7 @@ class Parts:
 
     def __init__(self, out: Outbox) -> None:
         self.out = out
+        self.piece_bytes = m.PIECE_BYTES
         self.stored: set[str] = set()
         self.uploads: dict[str, Upload] = {}
         self._unused_since: dict[str, float] = {}
@@ -57,7 +58,7 @@ class Parts:
     def ask_for(self, peer: Peer, request: str, part: m.Part, now: float) -> None:
         """Has a client send a part, from where it is known."""
         upload = self._upload(part.digest, part.size, now)
-        self.out.send(peer, m.RequestPart(request, part.digest, upload.taken))
+        self.out.send(peer, m.RequestPart(request, part.digest, upload.taken, self.piece_bytes))
 
     def _upload(self, digest: str, size: int, now: float) -> Upload:
         upload = self.uploads.setdefault(digest, Upload(size))

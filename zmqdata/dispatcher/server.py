@@ -60,6 +60,7 @@ class DispatcherShell:
         )
         self.core = DispatcherCore(secrets.randbits(62), times, config.worker_addresses, aliases)
         self.core.datasets.parts.found(*self.store.found())
+        self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)
         self.rejects = Rejects()
         self.loop = Loop("zmqdata-dispatcher", self._tick)
         self.loop.read(self.router, self._receive)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqdata.messages.parts import DatasetDescription, JobParameters, Message, Ranges, Reader, TaskList
+from zmqdata.messages.parts import PIECE_BYTES, DatasetDescription, JobParameters, Message, Ranges, Reader, TaskList
 
 # --- client -> dispatcher -----------------------------------------------------------------------------------------
 
@@ -103,11 +103,15 @@ class DatasetRegistered(Message, frozen=True):
 
 
 class RequestPart(Message, frozen=True):
-    """The dispatcher needs a part before it can register the dataset, from byte ``have`` on."""
+    """The dispatcher needs a part before it can register the dataset, from byte ``have`` on.
+
+    Larger pieces than ``piece_bytes`` are not taken.
+    """
 
     request: str
     digest: str
     have: int
+    piece_bytes: int = PIECE_BYTES
 
 
 class PieceStored(Message, frozen=True):

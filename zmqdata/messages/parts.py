@@ -22,11 +22,11 @@ class Message(Struct, frozen=True, tag=True):
 DIGEST = re.compile("[0-9a-f]{64}")
 
 PIECE_BYTES = 2 << 20
-"""Parts travel in pieces of so many bytes, the last one shorter."""
+"""Parts travel in pieces of so many bytes at most."""
 MOST_PIECE_BYTES = 16 << 20
 """Longer pieces are refused."""
-MOST_WHOLE_BYTES = 256 << 10
-"""A packed pipeline longer than this travels as a part, in pieces."""
+MOST_WHOLE_BYTES = 32 << 10
+"""A packed pipeline longer than this travels as a part, in pieces: no dispatcher refuses messages of this size."""
 
 
 def is_digest(text: str) -> bool:
