@@ -129,7 +129,7 @@ class ChunkWriter:
     def __init__(self, path: str, compression: str | None, at: tuple[int, int] = (0, 0)) -> None:
         self.path = path
         self.elements, self.nbytes = at
-        self._builder = BlockBuilder()
+        self._builder = BlockBuilder(allow_objects=False)  # who reads a file would unpickle a stranger's bytes
         self._compression = Compression(compression)
         self._file: BinaryIO = open(path, "r+b" if at[1] else "wb")  # noqa: SIM115 - closed by close()
         self._file.truncate(self.nbytes)
@@ -202,7 +202,7 @@ def read_block(file: BinaryIO) -> Iterator[Any] | None:
         for length in sizes:
             frames.append(content[at : at + length])
             at += length
-        return decode_block(meta, frames).elements()
+        return decode_block(meta, frames, allow_objects=False).elements()
     except DataLossError:
         raise
     except (ProtocolError, ValueError, TypeError, MemoryError, OverflowError, LayoutError) as error:

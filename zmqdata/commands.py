@@ -280,12 +280,13 @@ class BindLink:
 
 @dataclass(frozen=True, slots=True)
 class LinkBound:
-    """Event: the socket of a link is bound with a one-time secret, or could not be."""
+    """Event: the socket of a link is bound with a one-time secret, or could not be; ``kind`` is the error's class."""
 
     link: str
     address: str
     secret: str
     error: str = ""
+    kind: str = "ResourceExhaustedError"
 
 
 @dataclass(frozen=True, slots=True)

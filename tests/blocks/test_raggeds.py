@@ -81,10 +81,16 @@ def test_another_kind_needs_another_block(other: Any) -> None:
         assert builder.count == 1
 
 
-def test_objects_do_not_travel() -> None:
-    """The text names the place inside the ragged tensor."""
-    with pytest.raises(TypeError, match=r"element\['x'\].values is an array of dtype"):
-        BlockBuilder().add({"x": RaggedTensor(np.array([None]), [0, 1])})
+def test_ragged_tensors_of_objects_are_objects() -> None:
+    """A ragged tensor whose values are Python objects travels as one object, and only where those are allowed."""
+    ragged = RaggedTensor(np.array([None, "a"]), [0, 0, 2])
+    builder = BlockBuilder()
+    assert builder.add({"x": ragged})
+    block = builder.build()
+    (found,) = decode_block(block.meta, block.frames).elements()
+    assert found["x"].equals(ragged)
+    with pytest.raises(TypeError, match=r"element\['x'\] is of type zmqdata.ragged.RaggedTensor, which does not"):
+        BlockBuilder(allow_objects=False).add({"x": ragged})
 
 
 def columns(values: list[Any], *splits: Any) -> Any:

@@ -35,6 +35,22 @@ def test_a_block() -> None:
     assert [int(row[0]) for row in content.elements(header.skip)] == [0, 1, 2, 3]
 
 
+def test_objects_must_be_allowed() -> None:
+    """A block with object leaves is ProtocolError for a client that does not allow them."""
+    builder = BlockBuilder()
+    builder.add({1, 2})
+    block = builder.build()
+    frames = [
+        wire.pack_header(messages.Block(1, 4000, 1, 0, 1, 0, block.nbytes, block.meta)),
+        *map(bytes, block.frames),
+    ]
+    _, content = decode_message(frames)
+    assert isinstance(content, DecodedBlock)
+    assert [*content.elements()] == [{1, 2}]
+    with pytest.raises(ProtocolError, match="allow_objects=False"):
+        decode_message(frames, allow_objects=False)
+
+
 def test_the_end_of_a_task() -> None:
     """The end of a task has no content."""
     end = messages.EndOfTask(3, 4000, 1, 77)

@@ -459,6 +459,16 @@ def test_an_open_list_of_ended_tasks_waits_for_the_end() -> None:
     assert "the end of the iteration" in texts[0]
 
 
+def test_a_worker_that_can_never_send_to_us_ends_the_job() -> None:
+    """A link that is refused for good is raised at the user's call; one that is not ours or not ready is waited for."""
+    reader = Reader(place())
+    reader.hear("w", m.LinkRefused("me-1", "ResourceExhaustedError", "no port"))
+    reader.hear("w", m.LinkRefused("you-1", "InvalidArgumentError", "over ipc only"))
+    assert reader.all_of(c.Finish) == []
+    reader.hear("w", m.LinkRefused("me-1", "InvalidArgumentError", "over ipc only"))
+    assert reader.sent(c.Finish) == c.Finish("InvalidArgumentError", "over ipc only")
+
+
 def test_a_broken_link_is_replaced() -> None:
     """The core opens a new link from the last message on."""
     reader = Reader(place())

@@ -393,3 +393,28 @@ def test_a_grant_on_an_unknown_link_is_refused() -> None:
     host = Host()
     host.grant(8)
     assert host.sent(m.LinkRefused).error == "NotFoundError"
+
+
+# --- what is told of a worker
+
+
+def test_a_worker_knows_what_it_owes() -> None:
+    """Elements are owed while a reading client waits for them or has not seen them; what nobody reads is not."""
+    host = Host()
+    host.make(0)
+    assert not host.core.owes_elements
+    host.link()
+    host.grant(0)
+    assert host.core.owes_elements, "no credit yet"
+    host.grant(8)
+    assert host.core.owes_elements, "sent and not seen"
+    host.hear("k", m.Grant("k-1", 1, (m.StreamGrant(1, 1, 8, 1000, 1),)))
+    assert not host.core.owes_elements
+
+
+def test_a_worker_knows_what_it_was_rid_of() -> None:
+    """Tasks that were taken away are remembered by number."""
+    host = Host()
+    assert list(host.core.dropped) == []
+    host.hear(D, m.DropTask(1, 1))
+    assert list(host.core.dropped) == [1]

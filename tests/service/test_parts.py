@@ -46,6 +46,12 @@ def ferry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
             class Sunk(Exception): pass
 
+            class Barge:
+                def __init__(self, number): self.number = number
+
+            def tow(x):
+                return Barge(int(x))
+
             def load(x):
                 from ferry import VERSION
                 return Crate(int(x), VERSION)
@@ -74,6 +80,14 @@ def test_two_datasets_ship_two_versions_of_a_module(service: Service, ferry: Any
             crate = next(read)
             assert crate.version == version
     assert type(crate) is cargo.Crate
+
+
+def test_objects_of_shipped_classes_arrive(service: Service, ferry: Any) -> None:
+    """They are pickled under the names that the client knows."""
+    cargo = ferry(1)
+    found = [*service.read(Dataset.range(3).map(cargo.tow, output_spec=TensorSpec((), "O")), ship=["ferry"])]
+    assert {type(one) for one in found} == {cargo.Barge}
+    assert sorted(one.number for one in found) == [0, 1, 2]
 
 
 def test_exceptions_of_shipped_code_have_their_names(service: Service, ferry: Any) -> None:

@@ -7,14 +7,15 @@ header may leave it out when the receiver knows it from the block before. How a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from zmqdata.blocks.columns import Column, Sizer, Values, pack, sizer, unpack
 from zmqdata.blocks.compression import MAX_CHUNK, Buffer, Compression, encode_buffer
+from zmqdata.blocks.flattening import Flatten, describe_element, flattener
 from zmqdata.blocks.raggeds import check_ragged
-from zmqdata.blocks.structures import Flatten, Node, Structure, assemble, describe_element, flattener
+from zmqdata.blocks.structures import Node, Structure, assemble
 from zmqdata.errors import ProtocolError
 
 MAX_ELEMENTS = 1 << 20
@@ -69,11 +70,23 @@ class EncodedBlock:
         return _encoder.encode(BlockMeta(self.count, self._columns, self.structure.node if announce else None))
 
 
+class Described(NamedTuple):
+    """An element with its structure and its leaves, objects pickled."""
+
+    element: object
+    structure: Structure
+    leaves: Sequence[object]
+
+
 class BlockBuilder:
     """Collects elements of one structure and turns them into a block.
 
     An element belongs to the builder from `add` on: it is kept by reference until `build`, large arrays travel from
-    the very memory they came in, and so whoever made the element does not write to its arrays again.
+    the very memory they came in, and so whoever made the element does not write to its arrays again. (Objects are
+    pickled at once.)
+
+    Args:
+        allow_objects: whether leaves may be Python objects that have to be pickled.
 
     Attributes:
         count: number of elements collected.
@@ -88,8 +101,9 @@ class BlockBuilder:
     [{'x': 1}, {'x': 2}]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, allow_objects: bool = True) -> None:
         self.nbytes = 0
+        self._allow_objects = allow_objects
         self.structure: Structure | None = None
         self._rows: list[Sequence[object]] = []
         self._flatten: Flatten = lambda element: None
@@ -100,11 +114,16 @@ class BlockBuilder:
         """Number of elements collected."""
         return len(self._rows)
 
-    def add(self, element: object) -> bool:
+    def add(self, element: object, *, describe: bool = True) -> bool:
         """Append an element, or return False and take nothing when it needs a new block.
 
         That is so when its structure (keys and their order, arity, kind, dtype or number of axes of a leaf) differs
         from the collected ones', or when the block is full (`MAX_ELEMENTS`): `build`, then add it again.
+
+        Args:
+            element: any element.
+            describe: without it, what cannot be taken at once is not looked at any closer: the answer is False, and
+                `describe` and `add_described` go on. For those who must not be kept waiting while objects are pickled.
 
         Raises:
             TypeError: the element holds something that does not travel. The block is as it was before.
@@ -113,21 +132,29 @@ class BlockBuilder:
             return False
         leaves = self._flatten(element)
         if leaves is None:
-            return self._add_described(element)
+            return describe and self.add_described(self.describe(element))
         nbytes = 0
         for size, leaf in zip(self._sizers, leaves):  # noqa: B905 - equal lengths, and strict= costs time here
             width = size(leaf)
             if width < 0:
-                return self._add_described(element)
+                return describe and self.add_described(self.describe(element))
             nbytes += width
         self.nbytes += nbytes
         self._rows.append(leaves)
         return True
 
-    def _add_described(self, element: object) -> bool:
-        """The slow way, for the first element, a new structure, and leaves that have to be made arrays first."""
-        structure, leaves = describe_element(element)
-        if structure != self.structure:
+    def describe(self, element: object) -> Described:
+        """Look at all of an element: the slow way, for first ones, new structures, objects, and lists.
+
+        Raises:
+            TypeError: the element holds something that does not travel.
+        """
+        return Described(element, *describe_element(element, allow_objects=self._allow_objects))
+
+    def add_described(self, described: Described) -> bool:
+        """Append an element that `describe` has looked at, or return False when it needs a new block."""
+        element, structure, leaves = described
+        if structure != self.structure or len(self._rows) >= MAX_ELEMENTS:
             if self._rows:
                 return False
             self.structure = structure
@@ -195,7 +222,12 @@ class DecodedBlock:
 
 
 def decode_block(
-    meta: Buffer, frames: Sequence[Any], structure: Structure | None = None, *, max_bytes: int = MAX_BYTES
+    meta: Buffer,
+    frames: Sequence[Any],
+    structure: Structure | None = None,
+    *,
+    max_bytes: int = MAX_BYTES,
+    allow_objects: bool = True,
 ) -> DecodedBlock:
     """The block that a peer has sent.
 
@@ -204,6 +236,9 @@ def decode_block(
         frames: the other frames, anything with flat bytes.
         structure: that of the block before on the same stream, for headers that leave it out.
         max_bytes: what the block may take in memory; compared with the announcement before anything is allocated.
+            What the constructors of pickled objects allocate does not count.
+        allow_objects: whether leaves that are Python objects are unpickled. False for bytes of peers that must not be
+            able to run code here; elements without such leaves are never unpickled anyway.
 
     Raises:
         ProtocolError: whatever is wrong with the bytes.
@@ -215,7 +250,10 @@ def decode_block(
         raise ProtocolError("a block leaves its structure out, but none was announced on this stream")
     nbytes = _check_counts(header, frames, structure, max_bytes)
     parts = zip(structure.leaves, structure.dtypes, header.columns, frames, strict=True)
-    columns = [unpack(leaf, dtype, column, _flat(frame), header.count) for leaf, dtype, column, frame in parts]
+    columns = [
+        unpack(leaf, dtype, column, _flat(frame), header.count, allow_objects=allow_objects)
+        for leaf, dtype, column, frame in parts
+    ]
     check_ragged(structure.node, iter(columns))
     return DecodedBlock(structure, header.count, nbytes, columns)
 

@@ -3,7 +3,7 @@
 Two layouts exist. *Fixed*: all values have the same dtype and shape, their bytes follow each other in C order.
 *Ragged*: a table of shapes (int64, one row per value) padded to 64 bytes, then the bytes of each value; text, bytes
 and integers beyond 64 bits are ragged rows of bytes, fixed-width text of differing width is ragged rows of characters.
-Compression and frames do not belong here.
+A third one, of pickled objects, is in ``objects``. Compression and frames do not belong here.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from zmqdata.blocks import dtypes
 from zmqdata.blocks.compression import ALIGNMENT, Bytes, decode_buffer
 from zmqdata.blocks.dtypes import DType
+from zmqdata.blocks.objects import Pickled, pack_objects, unpack_objects
 from zmqdata.blocks.structures import PYTHON_KINDS, Leaf
 from zmqdata.errors import ProtocolError
 
@@ -69,6 +70,8 @@ def sizer(leaf: Leaf, dtype: DType | None) -> Sizer:
         return _flexible_sizer(leaf) if dtype is None else _array_sizer(leaf, dtype)
     if leaf.kind == "scalar":
         return _scalar_sizer(cast("DType", dtype))
+    if leaf.kind == "object":  # one that is not pickled yet is for `describe_element`
+        return lambda value: value.nbytes if type(value) is Pickled else -1
     kind = _PYTHON_TYPES[leaf.kind]
     if leaf.kind == "int":
         return lambda value: max(8, value.bit_length() >> 3) if type(value) is int else -1
@@ -122,6 +125,8 @@ def pack(leaf: Leaf, dtype: DType | None, values: Sequence[Any]) -> Packed:
         return _pack_rows(values)
     if leaf.kind == "none":
         return Packed(memoryview(b""), (), 0)
+    if leaf.kind == "object":
+        return Packed(pack_objects(values), None, 0)
     try:
         numbers = np.array(values, _NUMBERS[leaf.kind])
     except OverflowError:
@@ -184,16 +189,24 @@ def _padded(table: bytes) -> bytes:
 # ------------------------------------------------------------------- unpacking
 
 
-def unpack(leaf: Leaf, dtype: DType | None, column: Column, frame: memoryview, count: int) -> Values:
+def unpack(
+    leaf: Leaf, dtype: DType | None, column: Column, frame: memoryview, count: int, *, allow_objects: bool = True
+) -> Values:
     """The values of a received column.
 
     Raises:
-        ProtocolError: frame and column contradict each other, or the bytes are no values of this kind.
+        ProtocolError: frame and column contradict each other, the bytes are no values of this kind, or they are
+            objects and those are not allowed.
     """
     if leaf.kind == "none":
         if frame.nbytes or column.nbytes:
             raise ProtocolError(f"a column of None came with {frame.nbytes} bytes")
         return lambda skip: repeat(None, count - skip)
+    if leaf.kind == "object":
+        if column.shape is not None:
+            raise ProtocolError(f"a column of objects claims values of shape {column.shape[:9]}")
+        objects = unpack_objects(column.nbytes, column.chunks, frame, count, allow_objects=allow_objects)
+        return lambda skip: islice(objects, skip, None)
     if column.shape is None:
         return _unpack_ragged(leaf, dtype, column, frame, count)
     if leaf.kind == "array":

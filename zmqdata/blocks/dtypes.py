@@ -46,9 +46,9 @@ DTypeSpec: TypeAlias = str | Fields | Repeated
 
 
 def is_supported(dtype: DType) -> bool:
-    """Whether items of this dtype can travel: bytes only, known to every numpy, at least one byte each."""
+    """Whether items of this dtype can travel: bytes only, known to every numpy, at least one byte each, no titles."""
     if dtype.fields:
-        return all(is_supported(field[0]) for field in dtype.fields.values())
+        return all(len(field) == 2 and is_supported(field[0]) for field in dtype.fields.values())
     if dtype.subdtype is not None:
         return is_supported(dtype.subdtype[0])
     if dtype.kind == "V":

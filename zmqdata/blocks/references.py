@@ -57,13 +57,21 @@ class ReferenceBuilder:
         """Number of elements collected."""
         return len(self._elements)
 
-    def add(self, element: object) -> bool:
+    def add(self, element: object, *, describe: bool = True) -> bool:
         """Append an element; False, and nothing is taken, when the block is full."""
         if len(self._elements) >= MAX_ELEMENTS:
             return False
         self._elements.append(element)
         self.nbytes += size_of(element)
         return True
+
+    def describe(self, element: object) -> tuple[object]:
+        """The element: there is nothing to know about it."""
+        return (element,)
+
+    def add_described(self, described: tuple[object]) -> bool:
+        """As `add`."""
+        return self.add(*described)
 
     def build(self, codec: object = None) -> ReferencedBlock:
         """The block of all elements collected; the builder is empty afterwards. Nothing is compressed."""

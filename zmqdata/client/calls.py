@@ -170,10 +170,10 @@ def ask_dispatcher(
 
 
 def status(service: str, timeout: float = 10.0) -> dict[str, Any]:
-    """How things stand at a dispatcher: workers, jobs, tasks, rejected input, as plain data.
+    """How things stand at a dispatcher or a worker, as plain data; ``docs/configuration.md`` says what is in it.
 
     Args:
-        service: where the dispatcher is, ``"tcp://host:port"``.
+        service: where the dispatcher is, or the worker, ``"tcp://host:port"``.
         timeout: seconds to wait for its answer.
 
     Raises:

@@ -14,8 +14,12 @@ from zmqdata.messages import Block, EndOfTask, OnLink
 Content = DecodedBlock | DataServiceError | None
 
 
-def decode_message(frames: Sequence[bytes | memoryview]) -> tuple[OnLink, Content]:
+def decode_message(frames: Sequence[bytes | memoryview], *, allow_objects: bool = True) -> tuple[OnLink, Content]:
     """The header of a message, and its content: a block, the failure that stands for an element, or nothing.
+
+    Args:
+        frames: as received.
+        allow_objects: whether leaves that are Python objects are unpickled; without it they are an error.
 
     Raises:
         ProtocolError: anything is wrong with it, and nothing but that.
@@ -25,7 +29,7 @@ def decode_message(frames: Sequence[bytes | memoryview]) -> tuple[OnLink, Conten
     header = wire.on_link.header(frames[0])
     if isinstance(header, EndOfTask):
         return header, None
-    return header, _content(header, frames[1:])
+    return header, _content(header, frames[1:], allow_objects)
 
 
 def referred(link: str, header: OnLink, frames: ReferencedBlock | tuple[()]) -> Arrived:
@@ -35,7 +39,7 @@ def referred(link: str, header: OnLink, frames: ReferencedBlock | tuple[()]) -> 
     return Arrived(link, header, frames or None)
 
 
-def _content(header: Block, frames: Sequence[bytes | memoryview]) -> Content:
+def _content(header: Block, frames: Sequence[bytes | memoryview], allow_objects: bool) -> Content:
     if header.first < 0 or not 0 <= header.skip < header.count:
         raise ProtocolError(f"impossible numbers: block of {header.count} from {header.first} less {header.skip}")
     arrived = sum(memoryview(frame).nbytes for frame in frames)
@@ -45,7 +49,7 @@ def _content(header: Block, frames: Sequence[bytes | memoryview]) -> Content:
         if header.count != 1:
             raise ProtocolError(f"impossible numbers: one failure in place of {header.count} elements")
         return decode_failure(header.failure)
-    block = decode_block(header.meta, frames, max_bytes=header.size)
+    block = decode_block(header.meta, frames, max_bytes=header.size, allow_objects=allow_objects)
     if block.count != header.count:
         raise ProtocolError(f"lying header: says {header.count} elements, holds {block.count}")
     return block

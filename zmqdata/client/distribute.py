@@ -108,10 +108,11 @@ class Registration:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Distributed(Node):
+class DataServiceDataset(Node):
     """A source that reads a job of the service. Each iterator made of it reads the next repetition."""
 
     operation: ClassVar[str] = "distribute"
+    refills: ClassVar[bool] = True
 
     registration: Registration
     options: ReadOptions
@@ -167,8 +168,8 @@ class Distributed(Node):
         )
 
 
-@make_iterator.register(Distributed)
-def _read(node: Distributed, context: Context) -> ElementIterator:
+@make_iterator.register(DataServiceDataset)
+def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
     return ServiceIterator(node.profile())
 
 
@@ -251,7 +252,7 @@ def distribute(
         registration = _registration(
             dataset.node, options.service, options.compression, options.dispatcher_timeout, ship
         )
-        return Dataset(Distributed(registration=registration, options=options, original=dataset.node))
+        return Dataset(DataServiceDataset(registration=registration, options=options, original=dataset.node))
 
     return apply_distribute
 
@@ -371,7 +372,7 @@ def from_dataset_id(
         options, job_name=f"{dataset_id}_{job_name}" if job_name else None, compression=description.compression
     )
     registration = Registration(service, dispatcher_timeout, description, dataset_id=dataset_id)
-    return Dataset(Distributed(registration=registration, options=options, element_spec=element_spec))
+    return Dataset(DataServiceDataset(registration=registration, options=options, element_spec=element_spec))
 
 
 def _decoded(element_spec: bytes, dataset_id: str) -> Any:

@@ -84,7 +84,7 @@ class ConsumerCore:
             m.RequestHoldings: self._holdings,
             m.IterationClosed: self._iteration_closed,
             m.LinkOpened: self.links.opened,
-            m.LinkRefused: self.links.refused,
+            m.LinkRefused: self._link_refused,
             m.LinkReported: self.links.reported,
         }
 
@@ -165,6 +165,13 @@ class ConsumerCore:
     def _refused(self, message: m.RequestRefused, now: float) -> None:
         if message.request == self.profile.client:
             self._finish(message.error, message.text, now)
+
+    def _link_refused(self, message: m.LinkRefused, now: float) -> None:
+        """Tries again later, but where two sides can never talk: the elements of that worker would not come."""
+        if message.error == "InvalidArgumentError" and message.link in self.links.by_name:
+            self._finish(message.error, message.text, now)
+        else:
+            self.links.refused(message, now)
 
     def _holdings(self, ask: m.RequestHoldings, now: float) -> None:
         task = self.reading.task(ask.task)

@@ -47,6 +47,20 @@ class DispatcherTimes:
     repeat_questions: float = 0.5
 
 
+@dataclass(frozen=True)
+class DispatcherPolicy:
+    """What the dispatcher was told, beside times, about how to decide.
+
+    ``collects_dynamic``: whether jobs of DYNAMIC mode are collected, too; ``deployment_mode``: where workers are,
+    COLOCATED, REMOTE or HYBRID; ``snapshots_per_worker``: how many streams of a distributed save a worker writes at a
+    time.
+    """
+
+    collects_dynamic: bool = True
+    deployment_mode: str = "REMOTE"
+    snapshots_per_worker: int = 3
+
+
 class DispatcherCore:
     """Decides for one dispatcher.
 
@@ -55,6 +69,7 @@ class DispatcherCore:
         times: how long to wait for what.
         worker_addresses: the ordered list of addresses that workers may register from; empty: any. See ``Places``.
         aliases: other names of the hosts in that list.
+        policy: how to decide.
     """
 
     def __init__(
@@ -63,15 +78,25 @@ class DispatcherCore:
         times: DispatcherTimes = DispatcherTimes(),
         worker_addresses: tuple[str, ...] = (),
         aliases: Mapping[str, Collection[str]] | None = None,
+        policy: DispatcherPolicy = DispatcherPolicy(),
     ) -> None:
         self.out = Outbox(seed)
         self.times = times
         self.places = Places(worker_addresses, aliases)
+        self.policy = policy
         self.workers = Roster()
         self.clients = Roster()
-        self.hosting = Hosting(self.out, self.workers, self.clients, Placement(self.places))
+        placement = Placement(self.places, colocated=policy.deployment_mode == "COLOCATED")
+        self.hosting = Hosting(self.out, self.workers, self.clients, placement)
         self.datasets = Datasets(self.out, times.gc_timeout)
-        self.jobs = Jobs(self.out, self.hosting, self.clients, times.gc_timeout, times.client_gone_timeout)
+        self.jobs = Jobs(
+            self.out,
+            self.hosting,
+            self.clients,
+            times.gc_timeout,
+            times.client_gone_timeout,
+            policy.collects_dynamic,
+        )
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
         self._ticked: float | None = None
         self._asked: float = 0.0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
+
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import Peer
@@ -15,6 +18,17 @@ from zmqdata.core.targets import is_static
 from zmqdata.errors import NotFoundError, UnavailableError
 
 DEPARTED_KEPT = 10_000
+COLLECTED_KEPT = 1_000
+
+
+@dataclass(frozen=True)
+class CollectedIteration:
+    """What is remembered of an iteration that was collected, for whoever asks how things stand."""
+
+    iteration: int
+    repetition: int
+    job: m.JobParameters
+    finished: bool
 
 
 class Jobs:
@@ -26,10 +40,17 @@ class Jobs:
         clients: the living clients.
         gc_timeout: seconds without a client after which a job is collected; below zero: never.
         gone_timeout: seconds after which an anonymous job's only client, silent and without a connection, is given up.
+        collects_dynamic: whether jobs of DYNAMIC mode are collected, too.
     """
 
     def __init__(
-        self, out: Outbox, hosting: Hosting, clients: Roster, gc_timeout: float, gone_timeout: float = 60.0
+        self,
+        out: Outbox,
+        hosting: Hosting,
+        clients: Roster,
+        gc_timeout: float,
+        gone_timeout: float = 60.0,
+        collects_dynamic: bool = True,
     ) -> None:
         self.out = out
         self.hosting = hosting
@@ -37,6 +58,8 @@ class Jobs:
         self.admission = Admission(out.state, hosting.placement)
         self.gc_timeout = gc_timeout
         self.gone_timeout = gone_timeout
+        self.collects_dynamic = collects_dynamic
+        self.collected: deque[CollectedIteration] = deque(maxlen=COLLECTED_KEPT)
         self.absent: set[str] = set()
         self.departed: dict[str, None] = {}
         self.unused_since: dict[str, float] = {}
@@ -179,14 +202,15 @@ class Jobs:
         cut_off = member.unreachable
         if iteration.job.anonymous and cut_off is not None and now - max(cut_off, member.sign) >= self.gone_timeout:
             return True
-        return self.gc_timeout >= 0 and now - member.sign >= max(client_timeout, self.gc_timeout)
+        return self._may_collect(iteration.job) and now - member.sign >= max(client_timeout, self.gc_timeout)
+
+    def _may_collect(self, job: m.JobParameters) -> bool:
+        return self.gc_timeout >= 0 and (self.collects_dynamic or job.processing_mode != "DYNAMIC")
 
     def collect_unused(self, now: float) -> None:
         """Collects jobs that had no client for too long."""
-        if self.gc_timeout < 0:
-            return
         for job, since in list(self.unused_since.items()):
-            if now - since >= self.gc_timeout:
+            if now - since >= self.gc_timeout and self._may_collect(self.out.state.jobs[job]):
                 self.out.note("info", f"job {job} is collected: no client for {self.gc_timeout:g} s")
                 self._collect(job)
 
@@ -194,4 +218,7 @@ class Jobs:
         self.unused_since.pop(job, None)
         for iteration in self.out.state.passes[job].values():
             self.hosting.forget_iteration(iteration)
+            self.collected.append(
+                CollectedIteration(iteration.iteration, iteration.repetition, iteration.job, iteration.finished)
+            )
         self.out.commit(u.RemoveJobUpdate(job))

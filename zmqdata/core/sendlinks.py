@@ -148,7 +148,7 @@ class SendLinks:
             self._do(c.UnbindLink(event.link))
             return None
         if event.error:
-            self._do(c.Send(link.peer, m.LinkRefused(link.name, "ResourceExhaustedError", event.error)))
+            self._do(c.Send(link.peer, m.LinkRefused(link.name, event.kind, event.error)))
             del self.by_name[link.name]
             self._forget_unused(link)
             return None

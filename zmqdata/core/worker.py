@@ -5,7 +5,7 @@ Links are kept by ``core.sendlinks``; here are tasks, splits, distribution, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +26,8 @@ class WorkerProfile:
     """What a worker tells of itself when it registers, and its limits.
 
     ``buffer_bytes``: how much it may produce ahead of its clients; ``cache_bytes``: how much of a task it keeps for
-    trainers that all read it; ``heartbeat``: seconds between heartbeats;
-    ``dispatcher_timeout``: seconds to do without a dispatcher before it ends.
+    trainers that all read it; ``heartbeat``: seconds between heartbeats; ``dispatcher_timeout``: seconds to do without
+    a dispatcher before it ends; ``snapshot_chunk_bytes``: the largest chunk of a distributed save.
     """
 
     worker: str
@@ -39,6 +39,7 @@ class WorkerProfile:
     cache_bytes: int = 10 << 30
     heartbeat: float = 1.0
     dispatcher_timeout: float = 3600.0
+    snapshot_chunk_bytes: int = 6 << 30
 
 
 @dataclass
@@ -123,6 +124,18 @@ class WorkerCore:
             handler(event, now)
         commands, self._commands = self._commands, []
         return commands
+
+    @property
+    def dropped(self) -> Collection[int]:
+        """The tasks that were taken from here, the last ones of many."""
+        return self._dropped.keys()
+
+    @property
+    def owes_elements(self) -> bool:
+        """Whether something that is made waits for a client that reads here, or was sent and not seen yet."""
+        streams = ((task.dealing, stream) for task in self.tasks.values() for stream in task.dealing.streams.values())
+        unsent = any(not dealing.has_all(stream) for dealing, stream in streams)
+        return unsent or any(link.unseen for link in self.links.by_client.values())
 
     def _do(self, command: object) -> None:
         self._commands.append(command)

@@ -17,12 +17,13 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.config import DispatcherConfig
-from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
+from zmqdata.core.dispatcher import DispatcherCore, DispatcherPolicy, DispatcherTimes
 from zmqdata.core.places import located
 from zmqdata.dispatcher.status import status_of
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import InvalidArgumentError, ProtocolError
 from zmqdata.nodes import matching_files
+from zmqdata.settings import check_type
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import announced_address, bind_endpoint, host_addresses, split_address
 from zmqdata.transport.lifecycle import Server
@@ -53,12 +54,10 @@ class DispatcherShell:
             raise
         port = split_address(bound.partition("://")[2])[1]
         self.target = f"tcp://{announced_address(config.host, None, None, port)}"
-        times = DispatcherTimes(
-            client_timeout=config.client_timeout_ms / 1000,
-            gc_timeout=config.job_gc_timeout_ms / 1000 if config.job_gc_timeout_ms >= 0 else -1.0,
-            gc_interval=config.job_gc_check_interval_ms / 1000,
+        self.config = config
+        self.core = DispatcherCore(
+            secrets.randbits(62), times_of(config), config.worker_addresses, aliases, policy_of(config)
         )
-        self.core = DispatcherCore(secrets.randbits(62), times, config.worker_addresses, aliases)
         self.core.datasets.parts.found(*self.store.found())
         self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)
         self.rejects = Rejects()
@@ -112,7 +111,7 @@ class DispatcherShell:
             text = "The packed pipeline is missing, or its bytes are not what its digest says: altered on its way?"
             self._send(c.Send(peer, m.RequestRefused(message.request, "InvalidArgumentError", text)))
         elif isinstance(message, m.RequestStatus):
-            status = status_of(self.core, time.monotonic(), self.target, self.rejects.counts)
+            status = status_of(self.core, time.monotonic(), self.target, self.config, self.rejects.counts)
             self._send(c.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))
         else:
             self._handle(c.Received(peer, message))
@@ -175,6 +174,31 @@ def _is_sound(ask: m.RegisterDataset) -> bool:
     return hashlib.sha256(ask.pipeline).hexdigest() == digest
 
 
+def times_of(config: DispatcherConfig) -> DispatcherTimes:
+    """The times of a configuration, in seconds. Who never looks for jobs to collect collects none.
+
+    Example:
+        >>> times_of(DispatcherConfig(job_gc_check_interval_ms=-1)).gc_timeout
+        -1.0
+    """
+    collects = config.job_gc_timeout_ms >= 0 and config.job_gc_check_interval_ms >= 0
+    return DispatcherTimes(
+        disconnect_grace=config.disconnect_grace_ms / 1000,
+        client_timeout=config.client_timeout_ms / 1000,
+        gc_timeout=config.job_gc_timeout_ms / 1000 if collects else -1.0,
+        gc_interval=config.job_gc_check_interval_ms / 1000,
+    )
+
+
+def policy_of(config: DispatcherConfig) -> DispatcherPolicy:
+    """What else a configuration says about how to decide."""
+    return DispatcherPolicy(
+        collects_dynamic=config.gc_dynamic_sharding_jobs,
+        deployment_mode=config.deployment_mode,
+        snapshots_per_worker=config.worker_max_concurrent_snapshots,
+    )
+
+
 def host_aliases(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """For each host name in a list of worker addresses the numeric addresses that it stands for now.
 
@@ -202,6 +226,7 @@ class DispatchServer(Server[DispatcherShell]):
         start: whether to start at once.
 
     Raises:
+        TypeError: ``config`` is no ``DispatcherConfig``.
         OSError: the address can not be listened on; the text says why.
 
     Example:
@@ -212,6 +237,7 @@ class DispatchServer(Server[DispatcherShell]):
 
     def __init__(self, config: DispatcherConfig | None = None, start: bool = True) -> None:
         self._config = config if config is not None else DispatcherConfig()
+        check_type("config", self._config, DispatcherConfig)
         super().__init__(start)
 
     def _open(self) -> DispatcherShell:
@@ -225,6 +251,11 @@ class DispatchServer(Server[DispatcherShell]):
             RuntimeError: it was not started yet.
         """
         return self._started().target
+
+    @property
+    def address(self) -> str:
+        """The same as ``target``, under the name that a worker has for it."""
+        return self.target
 
     def num_workers(self) -> int:
         """How many workers are alive."""

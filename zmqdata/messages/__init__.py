@@ -125,6 +125,7 @@ ToWorker = (
     | OpenLink
     | Grant
     | CloseLink
+    | RequestStatus
 )
 OnLink = Block | EndOfTask
 

@@ -87,7 +87,7 @@ class CloseIteration(Message, frozen=True):
 
 
 class RequestStatus(Message, frozen=True):
-    """From anybody who wants to know how things stand; answered ``StatusReported``."""
+    """From anybody who wants to know how things stand at a dispatcher or a worker; answered ``StatusReported``."""
 
     request: str
 

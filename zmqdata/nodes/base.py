@@ -50,6 +50,9 @@ class Node:
     is_source: ClassVar[bool] = False
     """Whether it counts as one source for splitting, although it has inputs."""
 
+    refills: ClassVar[bool] = False
+    """Whether a pass that gave nothing says nothing about the next one, because others take from it too."""
+
     @property
     def label(self) -> str:
         """What errors call it: ``"map(parse) at train.py:12"``."""

@@ -10,6 +10,7 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from zmqdata import commands as c
 from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder
@@ -250,7 +251,8 @@ class TaskRunner:
             except BaseException as error:  # the boundary to user code: the iteration goes on behind it
                 self._fail(error)
                 continue
-            self._add(element)
+            if not self._add(element):
+                self._add_described(element)
         self._finish()
 
     def _await_allowance(self) -> None:
@@ -264,27 +266,35 @@ class TaskRunner:
             while self._emitted >= self._allowed and not self._stopped:
                 self._changed.wait()
 
-    def _add(self, element: object) -> None:
+    def _add(self, element: object, described: Any = None) -> bool:
+        """Takes the next element; False when it must be described first: nothing is pickled while the lock is held."""
         with self._lock:
             number = self._number
             if number in self._skip:
                 if self._builder.count:
                     self._emit()
                 self._number = number + 1
-                return
-            try:
-                taken = self._builder.add(element)
-                if not taken:
+                return True
+            if described is not None:
+                if not self._builder.add_described(described):
                     self._emit()
-                    self._builder.add(element)
-            except TypeError as error:
-                self._emit_failure(error)
-                return
+                    self._builder.add_described(described)
+            elif not self._builder.add(element, describe=False):
+                return False
             if self._builder.count == 1:
                 self._first = number
             self._number = number + 1
             if self._hungry or self._builder.nbytes >= BLOCK_BYTES or self._builder.count >= self._most:
                 self._emit()
+            return True
+
+    def _add_described(self, element: object) -> None:
+        try:
+            described = self._builder.describe(element)
+        except TypeError as error:
+            self._fail(error)
+        else:
+            self._add(element, described)
 
     def _emit(self) -> None:
         """Hands the block over. The lock is held."""

@@ -1,0 +1,219 @@
+"""Tests of ``zmqdata.blocks.names``: what a peer may name, and that nothing is imported or run to find it."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import enum
+import os
+import sys
+import types
+import zoneinfo
+from os import system  # a name of the system module that this module happens to hold
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqdata.blocks.arrays import make_array
+from zmqdata.blocks.names import attribute, is_closed, named, set_state, walk
+from zmqdata.errors import ProtocolError
+
+HERE = __name__
+HELD = (os, system)
+
+
+class Kept:
+    """A class of a user's module."""
+
+    class Inner:
+        """A class within it."""
+
+    made = ("a", 1)
+
+    @classmethod
+    def maker(cls, number: int) -> Kept:
+        """Make one."""
+        return cls()
+
+
+class Colour(enum.Flag):
+    """An enumeration whose members some versions of Python pickle by name."""
+
+    RED = 1
+
+
+def plain() -> None:
+    """A function of a user's module."""
+
+
+sys.modules.setdefault(HERE, sys.modules[Kept.__module__])
+
+
+@pytest.mark.parametrize(
+    ("module", "qualname", "found"),
+    [
+        ("collections", "OrderedDict", collections.OrderedDict),
+        ("datetime", "datetime", datetime.datetime),
+        ("builtins", "set", set),
+        ("builtins", "KeyError", KeyError),
+        ("builtins", "Ellipsis", ...),
+        ("builtins", "getattr", attribute),
+        ("numpy", "float32", np.float32),
+        ("zmqdata.blocks.arrays", "make_array", make_array),
+        ("zmqdata.blocks.names", "set_state", set_state),
+        (HERE, "Kept", Kept),
+        (HERE, "Kept.Inner", Kept.Inner),
+        (HERE, "plain", plain),
+    ],
+)
+def test_values_and_what_users_made_are_found(module: str, qualname: str, found: object) -> None:
+    """Containers, values and exceptions everybody has, numpy's, and classes and functions of imported modules."""
+    assert named(module, qualname) is found
+
+
+@pytest.mark.parametrize(
+    ("module", "qualname"),
+    [
+        ("os", "system"),
+        ("posix", "system"),
+        ("subprocess", "Popen"),
+        ("builtins", "eval"),
+        ("builtins", "exec"),
+        ("builtins", "type"),
+        ("builtins", "__import__"),
+        ("builtins", "KeyboardInterrupt"),
+        ("importlib", "import_module"),
+        ("functools", "partial"),
+        ("collections", "abc"),
+        ("collections", "OrderedDict.fromkeys"),
+        ("pickle", "loads"),
+        ("dill", "loads"),
+        ("numpy", "load"),
+        ("numpy", "ndarray"),
+        ("numpy", "dtype"),
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("numpy._core.multiarray", "scalar"),
+        ("numpy", "generic.tofile"),
+        ("numpy", "os"),
+        ("zmqdata.pipelines", "open_pipeline"),
+        ("zmqdata.blocks.names", "sys"),
+        (HERE, "system"),
+        (HERE, "os"),
+        (HERE, "os.system"),
+        (HERE, "HERE"),
+        (HERE, "HELD"),
+        (HERE, "np.load"),
+        (HERE, "Kept.made"),
+        (HERE, "named"),
+    ],
+)
+def test_what_does_something_is_not_found(module: str, qualname: str) -> None:
+    """No function of the system, of numpy or of zmqdata, by whatever module it is named, and no module or variable."""
+    with pytest.raises(ProtocolError, match="which is not among the values that may be sent"):
+        named(module, qualname)
+
+
+@pytest.mark.parametrize(("module", "qualname"), [("not_imported", "Kept"), (HERE, "Missing"), (HERE, ""), ("", "")])
+def test_what_is_not_there_names_the_remedy(module: str, qualname: str) -> None:
+    """A class that this process does not have is an error that says what to import; nothing is imported."""
+    with pytest.raises(ProtocolError, match="is not there in this process: import"):
+        named(module, qualname)
+    assert "not_imported" not in sys.modules
+
+
+def test_no_hook_runs() -> None:
+    """A module that makes its attributes on request is not asked for any."""
+
+    class Lazy(types.ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+    sys.modules["lazy_for_test"] = Lazy("lazy_for_test")
+    try:
+        assert walk("lazy_for_test", "x") is None
+    finally:
+        del sys.modules["lazy_for_test"]
+    assert walk(HERE, "HERE.upper") is None
+    assert walk(HERE, "Kept.Inner") is Kept.Inner
+
+
+def test_where_python_3_13_says_that_paths_are_from() -> None:
+    """Paths of another version of Python are paths here."""
+    assert named("pathlib._local", "PosixPath") is named("pathlib", "PosixPath")
+
+
+def test_attributes_are_members_and_makers() -> None:
+    """Members of enumerations and class methods that make instances may be asked for."""
+    assert attribute(Colour, "RED") is Colour.RED
+    assert isinstance(attribute(Kept, "maker")(1), Kept)
+    assert attribute(zoneinfo.ZoneInfo, "_unpickle")("UTC", True) == zoneinfo.ZoneInfo("UTC")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (Kept, "__subclasses__"),
+        (Kept, "made"),
+        (Kept, "missing"),
+        (Kept(), "maker"),
+        (Colour, "mro"),
+        (dict, "fromkeys"),
+        (np.ndarray, "tofile"),
+        ([], "append"),
+        (os, "system"),
+    ],
+    ids=repr,
+)
+def test_other_attributes_are_refused(owner: object, name: str) -> None:
+    """Nothing of instances, modules, the standard library and numpy, and nothing that Python itself has put there."""
+    if (owner, name) == (Colour, "mro"):
+        owner = enum.Flag
+    with pytest.raises(ProtocolError, match="asks for the attribute"):
+        attribute(owner, name)
+
+
+class Slotted:
+    """An object without a dict."""
+
+    __slots__ = ("a",)
+
+
+def test_states_are_set_on_instances() -> None:
+    """An instance gets its attributes, its slots, or what its own ``__setstate__`` makes of its state."""
+    kept, slotted, error = Kept(), Slotted(), ValueError()
+    set_state(kept, {"a": 1})
+    set_state(slotted, (None, {"a": 2}))
+    set_state(error, {"a": 3})
+    assert (vars(kept), slotted.a, vars(error)) == ({"a": 1}, 2, {"a": 3})  # type: ignore[attr-defined]
+    matrix = np.arange(3).view(type("Marked", (np.ndarray,), {}))
+    set_state(matrix, {"a": 4})
+    assert vars(matrix) == {"a": 4}
+
+
+@pytest.mark.parametrize(
+    ("instance", "state"),
+    [
+        (Kept, {"a": 1}),
+        (Kept, (None, {"a": 1})),
+        (sys, {"a": 1}),
+        (plain, {"a": 1}),
+        (np.zeros(1), (1, (5,), np.dtype(object), False, b"")),
+        (np.zeros(1).view(type("Marked", (np.ndarray,), {})), (1, (5,), np.dtype(object), False, b"")),
+        (np.dtype("i4"), (3, "<", None, None, None, -1, -1, 0)),
+        (np.float64(1), {}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_states_of_classes_and_of_numpy_are_refused(instance: object, state: object) -> None:
+    """What belongs to everybody is not changed, and numpy's own ``__setstate__`` is never called."""
+    with pytest.raises(ProtocolError, match="sets the state of"):
+        set_state(instance, state)
+    assert not hasattr(Kept, "a")
+
+
+def test_closed_packages() -> None:
+    """What every process has is closed but for values; modules of users are open."""
+    assert is_closed("os.path")
+    assert is_closed("zmqdata")
+    assert not is_closed("__main__")

@@ -1,0 +1,246 @@
+"""Taking elements apart: the structure of an element, found by looking at all of it, and fast ways for those like it.
+
+What a structure is, and putting elements together, is in ``structures``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from zmqdata.blocks import dtypes
+from zmqdata.blocks.dtypes import DType
+from zmqdata.blocks.objects import pickled
+from zmqdata.blocks.structures import (
+    KEY_TYPES,
+    MAX_DEPTH,
+    MAX_LEAVES,
+    MAX_NDIM,
+    PYTHON_KINDS,
+    DictOf,
+    Key,
+    Leaf,
+    Node,
+    RaggedOf,
+    RecordOf,
+    Structure,
+    TupleOf,
+)
+from zmqdata.ragged import RaggedTensor
+from zmqdata.shippednames import plain_name
+
+Flatten: TypeAlias = Callable[[object], "Sequence[object] | None"]
+
+
+def describe_element(element: object, *, allow_objects: bool = True) -> tuple[Structure, list[object]]:
+    """The structure of an element and its leaves, lists made arrays and objects pickled.
+
+    Within a dataclass a list stays one, as pipelines do not look into dataclasses either; it is an object then.
+
+    Args:
+        element: any element.
+        allow_objects: whether leaves may be objects that have to be pickled.
+
+    Raises:
+        TypeError: an object cannot be pickled or is not allowed, or the element is too large; the text names place and
+            remedy.
+
+    >>> describe_element({"x": 1, "y": (2.0, None)})[1]
+    [1, 2.0, None]
+    """
+    description = _Description(allow_objects)
+    node = description.node_of(element, "element", 0, False)
+    leaves = description.leaves
+    if len(leaves) > MAX_LEAVES:
+        raise TypeError(f"element has {len(leaves)} leaves, at most {MAX_LEAVES} may travel: stack them into arrays")
+    return Structure(node), leaves
+
+
+class _Description:
+    """One look at an element. ``leaves`` are those found so far, from left to right."""
+
+    def __init__(self, allow_objects: bool) -> None:
+        self.leaves: list[object] = []
+        self._allow_objects = allow_objects
+
+    def node_of(self, value: Any, path: str, depth: int, in_dataclass: bool) -> Node:
+        """The structure of a part of the element that is found at ``path``."""
+        if depth > MAX_DEPTH:
+            raise TypeError(
+                f"element is nested deeper than {MAX_DEPTH} levels, or contains itself: flatten it in a map()"
+            )
+        if isinstance(value, dict) and all(map(_is_plain_key, value)):
+            parts = [(item, f"{path}[{key!r}]") for key, item in value.items()]
+            return DictOf(tuple(value), self._nodes_of(parts, depth, in_dataclass))
+        if type(value) is tuple:
+            parts = [(item, f"{path}[{i}]") for i, item in enumerate(value)]
+            return TupleOf(self._nodes_of(parts, depth, in_dataclass))
+        names = _field_names(value)
+        if names is not None:
+            return self._record_of(value, names, path, depth, in_dataclass)
+        if type(value) is RaggedTensor and _is_plain_array(value.flat_values):
+            return self._ragged_of(value)
+        leaf, plain = self._leaf_of(value, path, in_dataclass)
+        self.leaves.append(plain)
+        return leaf
+
+    def _nodes_of(self, parts: Iterable[tuple[object, str]], depth: int, in_dataclass: bool) -> tuple[Node, ...]:
+        return tuple([self.node_of(part, path, depth + 1, in_dataclass) for part, path in parts])
+
+    def _record_of(self, value: Any, names: tuple[str, ...], path: str, depth: int, in_dataclass: bool) -> RecordOf:
+        cls = type(value)
+        form: Literal["namedtuple", "dataclass"] = "namedtuple" if isinstance(value, tuple) else "dataclass"
+        parts = [(_field(value, name, path), f"{path}.{name}") for name in names]
+        children = self._nodes_of(parts, depth, in_dataclass or form == "dataclass")
+        return RecordOf(form, plain_name(cls.__module__), cls.__qualname__, names, children)
+
+    def _ragged_of(self, ragged: RaggedTensor) -> RaggedOf:
+        if isinstance(ragged.values, RaggedTensor):
+            values: Leaf | RaggedOf = self._ragged_of(ragged.values)
+        else:
+            values, array = _array_leaf(ragged.values)
+            self.leaves.append(array)
+        splits, row_splits = _array_leaf(ragged.row_splits)
+        self.leaves.append(row_splits)
+        return RaggedOf((values, splits))
+
+    def _leaf_of(self, value: Any, path: str, in_dataclass: bool) -> tuple[Leaf, object]:
+        kind = PYTHON_KINDS.get(type(value))
+        if kind is not None:
+            return Leaf(kind), value
+        array = _array_of_list(value) if type(value) is list and not in_dataclass else value
+        if type(array) is np.ndarray or type(array) is np.memmap:
+            array = np.asarray(array)
+            if _is_plain_array(array):
+                return _array_leaf(array)
+        elif isinstance(value, np.generic) and type(value) is value.dtype.type and dtypes.is_supported(value.dtype):
+            return Leaf("scalar", dtypes.describe(value.dtype)), value
+        return Leaf("object"), self._pickled(value, path)
+
+    def _pickled(self, value: object, path: str) -> object:
+        try:
+            if not self._allow_objects:
+                raise TypeError("Python objects are not allowed here")
+            return pickled(value)
+        except TypeError as error:
+            what = f"of type {type(value).__module__}.{type(value).__qualname__}"
+            if isinstance(value, np.ndarray):
+                what = f"an array of dtype {value.dtype!r}"
+            raise TypeError(
+                f"{path} is {what}, which does not travel: {error}. "
+                "Convert it to a numpy array, str or bytes in a map()"
+            ) from error
+
+
+def _is_plain_key(key: object) -> bool:
+    """Whether msgpack keeps it: text without lone surrogates, bytes, bool, None, int of 64 bits."""
+    if type(key) is str:
+        return key.isascii() or not any("\ud800" <= character <= "\udfff" for character in key)
+    return type(key) in KEY_TYPES and not (type(key) is int and not -(2**63) <= key < 2**63)
+
+
+def _field_names(value: object) -> tuple[str, ...] | None:
+    """The fields of a namedtuple or dataclass instance; None for anything else."""
+    if isinstance(value, tuple):
+        names = getattr(type(value), "_fields", None)
+        return tuple(names) if isinstance(names, tuple) else None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return tuple(field.name for field in dataclasses.fields(value))
+    return None
+
+
+def _field(value: object, name: str, path: str) -> object:
+    try:
+        return getattr(value, name)
+    except AttributeError:
+        raise TypeError(f"{path}.{name} is not set, so this {type(value).__name__} cannot travel: set it") from None
+
+
+def _is_plain_array(array: np.ndarray[Any, DType]) -> bool:
+    """Whether the array travels as its bytes: few enough axes, and no Python objects among its items."""
+    return array.ndim <= MAX_NDIM and (dtypes.is_flexible(array.dtype) or dtypes.is_supported(array.dtype))
+
+
+def _array_leaf(array: np.ndarray[Any, DType]) -> tuple[Leaf, np.ndarray[Any, DType]]:
+    if dtypes.is_flexible(array.dtype):
+        if not array.dtype.itemsize:
+            array = array.astype(array.dtype.kind + "1")
+        return Leaf("array", dtypes.describe_flexible(array.dtype), array.ndim), array
+    return Leaf("array", dtypes.describe(array.dtype), array.ndim), array
+
+
+def _array_of_list(value: list[object]) -> object:
+    """A list of equal numbers or texts as numpy sees it; the list itself where numpy would guess or lose something."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        return value
+    # numpy turns [1, "a"] into text and cuts NULs off the end of bytes: only what comes back equal is the same list.
+    lossy = dtypes.is_flexible(array.dtype) and array.tolist() != value
+    return value if array.dtype.hasobject or lossy else array
+
+
+def flattener(node: Node, example: object) -> Flatten:
+    """A fast function from an element to its leaves, or to None when its nesting is not that of ``example``."""
+    if isinstance(node, Leaf):
+        return lambda element: (element,)
+    if isinstance(node, TupleOf) and all(isinstance(child, Leaf) for child in node.children):
+        arity = len(node.children)
+        return lambda element: element if type(element) is tuple and len(element) == arity else None
+    parts = _opener(node, example)
+    if all(isinstance(child, Leaf) for child in node.children):
+        return parts
+    inner = [flattener(*pair) for pair in zip(node.children, parts(example) or (), strict=True)]
+
+    def flatten(element: object) -> Sequence[object] | None:
+        values = parts(element)
+        if values is None:
+            return None
+        leaves: list[object] = []
+        for flatten_child, value in zip(inner, values, strict=True):
+            found = flatten_child(value)
+            if found is None:
+                return None
+            leaves.extend(found)
+        return leaves
+
+    return flatten
+
+
+def _opener(node: DictOf | TupleOf | RecordOf | RaggedOf, example: object) -> Flatten:
+    """A function from an element to the values one level below, or None when keys, arity or class differ."""
+    if isinstance(node, DictOf):
+        return _dict_opener(node.keys)
+    if isinstance(node, RaggedOf):
+        return lambda element: (element.values, element.row_splits) if type(element) is RaggedTensor else None
+    cls = type(example)
+    if isinstance(node, TupleOf) or node.form == "namedtuple":
+        arity = len(node.children)
+        return lambda element: element if type(element) is cls and len(element) == arity else None  # type: ignore[arg-type,return-value]
+    fields = node.fields
+
+    def open_dataclass(element: object) -> Sequence[object] | None:
+        if type(element) is not cls:
+            return None
+        try:
+            return [getattr(element, name) for name in fields]
+        except AttributeError:
+            return None
+
+    return open_dataclass
+
+
+def _dict_opener(keys: tuple[Key, ...]) -> Flatten:
+    if all(type(key) is str for key in keys):
+        return lambda element: tuple(element.values()) if isinstance(element, dict) and tuple(element) == keys else None
+    key_types = [type(key) for key in keys]  # 1 == True, but they are not the same key
+
+    def open_dict(element: object) -> Sequence[object] | None:
+        if isinstance(element, dict) and tuple(element) == keys and [type(key) for key in element] == key_types:
+            return tuple(element.values())
+        return None
+
+    return open_dict

@@ -1,0 +1,250 @@
+"""Leaves that are any Python object: pickled by protocol 5, each by itself, with large buffers beside the pickle.
+
+This is the slow way, for what has no other. Unpickling runs code that the pickle names, so whoever does not trust the
+workers says ``allow_objects=False`` and gets no further than the structure of a block. What a pickle may name is in
+``names``; which values are objects is decided in ``structures``.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import pickle
+import types
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zmqdata.blocks.arrays import reduce_numpy
+from zmqdata.blocks.compression import ALIGNMENT, Bytes, decode_buffer
+from zmqdata.blocks.names import attribute, is_closed, named, set_state, walk
+from zmqdata.errors import ProtocolError
+from zmqdata.remote_errors import text_of
+from zmqdata.shippednames import plain_name
+
+OUT_OF_BAND = 16 * 1024
+"""Buffers of fewer bytes are part of the pickle; larger ones are sent from where they are, and received as views."""
+
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+
+
+class Pickled(NamedTuple):
+    """An object on its way: its pickle, and the large buffers that belong to it."""
+
+    stream: bytes
+    buffers: tuple[memoryview, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all of it."""
+        return len(self.stream) + sum(buffer.nbytes for buffer in self.buffers)
+
+
+# -------------------------------------------------------------------- pickling
+
+
+def pickled(value: object) -> Pickled:
+    """An object as bytes. It may be changed afterwards, but for the memory of its arrays of 16 KB and more.
+
+    Raises:
+        TypeError: it cannot be pickled, or a receiver could not unpickle it.
+    """
+    file, buffers = io.BytesIO(), list[memoryview]()
+    try:
+        _Pickler(file, buffers).dump(value)
+    except ProtocolError as error:
+        raise TypeError(str(error)) from None
+    except Exception as error:  # the user's own methods run here
+        raise TypeError(f"an object cannot be pickled: {type(error).__name__}: {text_of(error, 300)}") from error
+    return Pickled(file.getvalue(), tuple(buffers))
+
+
+class _Pickler(pickle.Pickler):
+    """Refuses what receivers would refuse, and names classes that came with the pipeline where receivers have them."""
+
+    def __init__(self, file: io.BytesIO, buffers: list[memoryview]) -> None:
+        super().__init__(file, protocol=5, buffer_callback=self._keep)
+        self._buffers = buffers
+
+    def _keep(self, buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < OUT_OF_BAND:
+            return True
+        self._buffers.append(raw)
+        return False
+
+    def reducer_override(self, value: Any) -> Any:
+        """Called for everything but plain values and containers."""
+        if not isinstance(value, _NAMED):
+            return _reduced(value)
+        owner = getattr(value, "__self__", None)
+        if owner is not None and not isinstance(owner, types.ModuleType):
+            attribute(owner, value.__name__)
+            return NotImplemented
+        module, qualname = plain_name(value.__module__), value.__qualname__
+        if "<" in qualname:
+            raise ProtocolError(f"{module}.{qualname} is made within a function, where nobody else can find it")
+        if is_closed(module) or walk(module, qualname) is value:
+            named(module, qualname)
+            return NotImplemented
+        return named, (module, qualname)
+
+
+def _reduced(value: Any) -> Any:
+    """What the object says about itself, but with `set_state` where unpicklers would believe any state."""
+    reduced = reduce_numpy(value)
+    if reduced is None:
+        reduce = copyreg.dispatch_table.get(type(value))
+        reduced = reduce(value) if reduce is not None else value.__reduce_ex__(5)
+    if isinstance(reduced, str) or len(reduced) < 3 or reduced[2] is None or len(reduced) > 5:
+        return reduced
+    return (*reduced, *[None] * (5 - len(reduced)), set_state)
+
+
+# --------------------------------------------------------------------- layout
+
+
+def pack_objects(values: Sequence[Pickled]) -> memoryview:
+    """All values of a column in one flat buffer.
+
+    A table in int64, for each value the size of its pickle and the number of its buffers, then the size of each buffer;
+    all pickles; and the buffers. Table and pickles are filled up to 64 bytes, and so is each buffer.
+    """
+    table = [number for value in values for number in (len(value.stream), len(value.buffers))]
+    buffers = [buffer for value in values for buffer in value.buffers]
+    sizes = np.array(table + [buffer.nbytes for buffer in buffers], "<i8").tobytes()
+    streams = b"".join([value.stream for value in values])
+    parts: list[bytes | memoryview] = [sizes, _filling(len(sizes)), streams, _filling(len(streams))]
+    for buffer in buffers:
+        parts += [buffer, _filling(buffer.nbytes)]
+    return memoryview(b"".join(parts))
+
+
+def _filling(size: int) -> bytes:
+    return bytes(-size % ALIGNMENT)
+
+
+def unpack_objects(
+    nbytes: int, chunks: Sequence[int], frame: memoryview, count: int, *, allow_objects: bool
+) -> list[object]:
+    """The objects of a received column. Nothing is unpickled, nor even unpacked, without ``allow_objects``.
+
+    Raises:
+        ProtocolError: objects are not allowed, the sizes contradict each other, or a pickle is damaged, names what may
+            not be named, or raises.
+    """
+    if not allow_objects:
+        raise ProtocolError(
+            "an element has leaves that are Python objects, and those are refused here (allow_objects=False): convert "
+            "them to numpy arrays, str or bytes in a map()"
+        )
+    pieces = _Pieces(decode_buffer(frame, nbytes, chunks, own=True), count)
+    return [unpickled(stream, buffers) for stream, buffers in pieces]
+
+
+class _Pieces:
+    """The pickles of a column with their buffers, once all sizes have been found to agree."""
+
+    def __init__(self, content: Bytes, count: int) -> None:
+        heads = self._table(content, 0, 2 * count).reshape(count, 2)
+        # In floating point first: the sum of hostile numbers may be beyond 64 bits.
+        if (heads < 0).any() or heads.sum(dtype=np.float64) > content.size:
+            raise ProtocolError("a column of objects has sizes that cannot be")
+        self._sizes = self._table(content, 2 * count, int(heads[:, 1].sum())).tolist()
+        table = 16 * count + 8 * len(self._sizes)
+        self._heads: list[list[int]] = heads.tolist()
+        self._start = table + -table % ALIGNMENT
+        streams = sum(size for size, _ in self._heads)
+        self._behind = self._start + streams + -streams % ALIGNMENT
+        end = self._behind + sum(size + -size % ALIGNMENT for size in self._sizes)
+        if end != content.size or min(self._sizes, default=0) < 0:
+            raise ProtocolError(f"a column of {content.size} bytes was announced with objects that take {end}")
+        self._content = content
+
+    @staticmethod
+    def _table(content: Bytes, first: int, numbers: int) -> Any:
+        start, stop = 8 * first, 8 * (first + numbers)
+        if content.size < stop:
+            raise ProtocolError(f"a column of objects of {content.size} bytes is shorter than its table of {stop}")
+        return content[start:stop].view("<i8")
+
+    def __iter__(self) -> Iterator[tuple[bytes, list[memoryview]]]:
+        at, content, buffers = self._start, self._content, self._buffers()
+        for size, number in self._heads:
+            yield content[at : at + size].tobytes(), [*islice(buffers, number)]
+            at += size
+
+    def _buffers(self) -> Iterator[memoryview]:
+        at = self._behind
+        for size in self._sizes:
+            yield memoryview(self._content[at : at + size])
+            at += size + -size % ALIGNMENT
+
+
+# ------------------------------------------------------------------ unpickling
+
+
+def unpickled(stream: bytes, buffers: Sequence[memoryview]) -> object:
+    """The object of a pickle whose every name is one that `named` finds.
+
+    Raises:
+        ProtocolError: anything goes wrong.
+    """
+    check_stream(stream)
+    try:
+        return _Unpickler(io.BytesIO(stream), buffers=buffers).load()
+    except (ProtocolError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # whatever a stranger's pickle makes of it, sys.exit() too
+        raise ProtocolError(f"an object cannot be unpickled: {type(error).__name__}: {text_of(error, 300)}") from None
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        return named(module, name)
+
+
+def _steps() -> list[int]:
+    """For each opcode its length, or minus the number of bytes that tell its length, or 0 when nobody writes it."""
+    steps = [0] * 256
+    of_length: dict[int, bytes] = {
+        1: b"N\x88\x89)]}\x8f(t\x85\x86\x87aesu\x90\x91R\x81\x92\x93\x94\x97\x98" + b"01",
+        2: b"Kh",
+        3: b"M",
+        5: b"Jj",
+        9: b"G\x95",
+        -1: b"\x8a\x8cC",
+        -4: b"\x8bXB",
+        -8: b"\x8d\x8e\x96",
+    }
+    for step, opcodes in of_length.items():
+        for opcode in opcodes:
+            steps[opcode] = step
+    return steps
+
+
+_STEPS = _steps()
+
+
+def check_stream(stream: bytes) -> None:
+    """Refuse a pickle that `pickled` cannot have written, before it is opened.
+
+    The opcodes left out are those by which a few bytes make the unpickler take gigabytes (``LONG_BINPUT``), call
+    what is not on its stack (``INST``), or read text, and ``BUILD``, in whose place `set_state` is called; no length
+    may be beyond the end.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    at, end = 2, len(stream) - 1
+    if stream[:2] != b"\x80\x05" or stream[-1:] != b".":
+        raise ProtocolError("an object is not a pickle of protocol 5")
+    while at < end:
+        step = _STEPS[stream[at]]
+        if step == 0:
+            raise ProtocolError(f"an object's pickle has the opcode {stream[at]:#x}, which no pickler writes")
+        at += step if step > 0 else 1 - step + int.from_bytes(stream[at + 1 : at + 1 - step], "little")
+    if at != end:
+        raise ProtocolError("an object's pickle is truncated")
