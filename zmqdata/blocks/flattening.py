@@ -30,6 +30,7 @@ from zmqdata.blocks.structures import (
     TupleOf,
 )
 from zmqdata.ragged import RaggedTensor
+from zmqdata.shippednames import plain_name
 
 Flatten: TypeAlias = Callable[[object], "Sequence[object] | None"]
 
@@ -94,7 +95,7 @@ class _Description:
         form: Literal["namedtuple", "dataclass"] = "namedtuple" if isinstance(value, tuple) else "dataclass"
         parts = [(_field(value, name, path), f"{path}.{name}") for name in names]
         children = self._nodes_of(parts, depth, in_dataclass or form == "dataclass")
-        return RecordOf(form, cls.__module__, cls.__qualname__, names, children)
+        return RecordOf(form, plain_name(cls.__module__), cls.__qualname__, names, children)
 
     def _ragged_of(self, ragged: RaggedTensor) -> RaggedOf:
         if isinstance(ragged.values, RaggedTensor):
