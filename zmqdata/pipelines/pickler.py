@@ -199,7 +199,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
                 self.save_call(importlib.import_module, name)
 
 
-class PipelineUnpickler(dill.Unpickler):  # type: ignore[misc]
+class PipelineUnpickler(dill.Unpickler):  # type: ignore[misc]  # dill has no types
     """Opens what a ``PipelinePickler`` has written; shipped modules are preferred to those that are installed here.
 
     Args:
