@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -12,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, provided
 from zmqdata import nodes
-from zmqdata.iterators import Context, make_iterator
+from zmqdata.iterators import Context, make_iterator, shuffle
 from zmqdata.nodes import Node, Range, Shuffle
 
 
@@ -119,3 +123,51 @@ def test_states_hold_no_elements() -> None:
         next(iterator)
     assert len(msgspec.msgpack.encode(iterator.state())) < 50 * 4 + 50
     iterator.close()
+
+
+@pytest.mark.parametrize("size", [2, 7, 300])
+def test_small_and_large_buffers_draw_alike(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of the two ways of planning is taken changes nothing in the order."""
+    orders = []
+    for few in (0, 10**6):
+        monkeypatch.setattr(shuffle, "_FEW", few)
+        orders.append(order(shuffled(count(5000), size)))
+    assert orders[0] == orders[1]
+
+
+@pytest.mark.parametrize("size", [5, 300])
+def test_numbers_may_pass_four_bytes(size: int) -> None:
+    """Numbers are kept modulo 2**32; what comes around that number is the same as anywhere."""
+    node, shift = shuffled(count(3000), size), 2**32 - 1000
+    iterator = make_iterator(node, Context())
+    for _ in range(700):
+        next(iterator)
+    (first, inner, pulled), *rest = iterator.state()
+    later = make_iterator(node, Context())
+    later.restore([[first + shift, inner, pulled + shift], *rest])
+    assert list(islice(later, 1000)) == list(islice(iterator, 1000))
+    (first, inner, pulled), *rest = iterator.state()
+    assert later.state() == [[first + shift, inner, pulled + shift], *rest]
+    assert list(later) == list(iterator)
+
+
+@pytest.mark.parametrize("make", [lambda x: np.zeros(1024, np.uint8), float])
+def test_the_buffer_takes_little_more_than_its_elements(make: Callable[[Any], Any]) -> None:
+    """Within 1.2 of a list of the elements, whether they are large or small, at any time."""
+    size = 5000
+
+    def peak(build: Callable[[], Any]) -> int:
+        tracemalloc.start()
+        try:
+            kept = build()
+            return tracemalloc.get_traced_memory()[1] if kept else 0
+        finally:
+            tracemalloc.stop()
+
+    def shuffle_on() -> Any:
+        iterator = make_iterator(shuffled(nodes.Map(inputs=(count(10**9),), function=make), size), Context())
+        deque(islice(iterator, 3 * size), maxlen=0)
+        return iterator
+
+    random_numbers = 80_000  # bytes of a plan, whatever the size
+    assert peak(shuffle_on) <= 1.2 * peak(lambda: [make(x) for x in range(size)]) + random_numbers
