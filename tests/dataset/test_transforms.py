@@ -148,4 +148,8 @@ def test_maps_with_threads_and_draws() -> None:
     drawn = Dataset.range(5).enumerate().random_map(lambda i, x, rng: rng.integers(0, 100) + i, seed=3)
     assert drawn.element_spec == TensorSpec((), np.int64)
     assert ints(drawn.take(3)) == ints(drawn.take(3).repeat(2).take(3))
+    threads = Dataset.range(5).enumerate().random_map(
+        lambda i, x, rng: rng.integers(0, 100) + i, seed=3, num_parallel_calls=2, deterministic=True
+    )
+    assert ints(threads) == ints(drawn)
     assert ints(Dataset.range(4).map(lambda x: 6 // int(x), on_error="skip")) == [6, 3, 2]

@@ -25,6 +25,10 @@ def random(**arguments: Any) -> Node:
     return nodes.RandomMap(inputs=(ten(),), function=parse, **arguments)
 
 
+def drawing(**arguments: Any) -> Node:
+    return nodes.ParallelRandomMap(inputs=(ten(),), function=parse, num_parallel_calls=2, **arguments)
+
+
 def guarded(**arguments: Any) -> Node:
     return nodes.GuardedMap(inputs=(ten(),), function=parse, **arguments)
 
@@ -36,6 +40,7 @@ def guarded(**arguments: Any) -> Node:
         (guarded(site="a.py:7"), "map(parse) at a.py:7"),
         (parallel(), "map(parse)"),
         (interleaved(), "interleave(parse)"),
+        (drawing(), "random_map(parse)"),
     ],
 )
 def test_labels_are_those_of_the_method(node: Node, label: str) -> None:
@@ -43,7 +48,7 @@ def test_labels_are_those_of_the_method(node: Node, label: str) -> None:
     assert node.label == label
 
 
-@pytest.mark.parametrize("make", [random, guarded, parallel])
+@pytest.mark.parametrize("make", [random, guarded, parallel, drawing])
 def test_specs_are_those_that_were_told(make: Any) -> None:
     """A map has the spec that the user gave, and none without."""
     assert make(output_spec=STR).spec(infer) == STR
@@ -61,7 +66,7 @@ def test_cardinalities_are_those_of_the_plain_kinds() -> None:
     assert nodes.RandomMap(inputs=(unknown(),), function=parse).cardinality == UNKNOWN
 
 
-@pytest.mark.parametrize("make", [parallel, interleaved])
+@pytest.mark.parametrize("make", [parallel, interleaved, drawing])
 @pytest.mark.parametrize(("told", "deterministic"), [(None, True), (True, True), (False, False)])
 def test_only_an_explicit_no_gives_up_the_order(make: Any, told: bool | None, deterministic: bool) -> None:
     """Operations on threads are deterministic unless deterministic=False was said."""
@@ -99,5 +104,5 @@ def test_guards_are_off_unless_asked_for() -> None:
     node: Any = guarded()
     assert (node.on_error, node.retries, node.max_errors) == ("raise", 0, None)
     assert isinstance(parallel(), nodes.GuardedMap)
-    drawn: Any = random()
-    assert (drawn.seed, drawn.rerandomize_each_iteration) == (None, True)
+    for drawn in (random(), drawing()):
+        assert (drawn.seed, drawn.rerandomize_each_iteration) == (None, True)  # type: ignore[attr-defined]

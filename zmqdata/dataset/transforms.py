@@ -83,6 +83,8 @@ class Transformations(Part[D]):
         seed: int | None = None,
         rerandomize_each_iteration: bool | None = True,
         *,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
         output_spec: Any = None,
     ) -> D:
         """Apply a function that draws: it also gets a ``numpy.random.Generator``, as its last argument.
@@ -94,6 +96,7 @@ class Transformations(Part[D]):
             map_func: called as ``map_func(element, rng)``; a plain tuple becomes several arguments, as for ``map``.
             seed: fixes the draws; None: drawn for each iterator, or by ``set_random_seed``, or by the service's job.
             rerandomize_each_iteration: whether each iteration and repetition has draws of its own; None is True.
+            num_parallel_calls, deterministic: as for ``map``; the draws are the same on any number of threads.
             output_spec: as for ``map``.
 
         >>> from zmqdata.dataset import Dataset
@@ -108,7 +111,8 @@ class Transformations(Part[D]):
         fresh = rerandomize_each_iteration is None or flag("rerandomize_each_iteration", rerandomize_each_iteration)
         spec = optional_spec("output_spec", output_spec)
         given = {"seed": optional_seed(seed), "rerandomize_each_iteration": fresh, "output_spec": spec}
-        return self._then(nodes.RandomMap, function=drawn, **given)
+        calls = parallel_calls(num_parallel_calls, deterministic)
+        return self._then(nodes.ParallelRandomMap if calls else nodes.RandomMap, function=drawn, **given, **calls)
 
     def batch(self, batch_size: int, drop_remainder: bool = False) -> D:
         """Stack consecutive elements of equal structure, dtypes and shapes.

@@ -73,6 +73,15 @@ class ParallelMap(GuardedMap):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ParallelRandomMap(ParallelMap):
+    """A random map on several threads; attributes as ``RandomMap`` and ``ParallelMap``."""
+
+    seed: int | None = None
+    rerandomize_each_iteration: bool = True
+    operation: ClassVar[str] = "random_map"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ParallelInterleave(Interleave):
     """An interleave whose datasets are read ahead on several threads; attributes as ``ParallelMap``."""
 
