@@ -264,7 +264,8 @@ class Transformations(Part[D]):
         """Prepare elements ahead, in a thread.
 
         Args:
-            buffer_size: how many elements; AUTOTUNE: chosen by zmqdata; 0: none.
+            buffer_size: how many elements; AUTOTUNE: as many as it takes to bridge what was measured, within
+                ``autotune.ram_budget`` of the options or 512 MiB; 0: none.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(3).prefetch(2)]

@@ -10,7 +10,7 @@ from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator
 from zmqdata.iterators.guarding import Outcome
 from zmqdata.iterators.nested import InterleaveIterator, Opened, open_nested
-from zmqdata.iterators.parallel import ParallelIterator, cores_for, keeps_order
+from zmqdata.iterators.parallel import ParallelIterator, cores_for, keeps_order, within_pool
 from zmqdata.iterators.prefetch import PrefetchIterator
 from zmqdata.specs import AUTOTUNE
 
@@ -89,8 +89,8 @@ class ParallelInterleaveIterator(InterleaveIterator):
     _node: nodes.ParallelInterleave
 
     def __init__(self, node: nodes.ParallelInterleave, context: Context) -> None:
-        calls = cores_for(context) if node.num_parallel_calls == AUTOTUNE else node.num_parallel_calls
-        self._gate = threading.Semaphore(calls)
+        calls = node.num_parallel_calls
+        self._gate = threading.Semaphore(cores_for(context) if calls == AUTOTUNE else within_pool(calls, context))
         super().__init__(node, context)
         self._any_order = not keeps_order(node, context)
 
