@@ -54,32 +54,27 @@ class ShuffleIterator(ElementIterator):
             place = self._plan[self._step]
         except IndexError:
             place = self._make_plan()
+        buffer = self._buffer
         if self._ended:
-            return self._take(place)
+            self._step += 1
+            element, last = buffer[place], buffer.pop()
+            if place < len(buffer):
+                buffer[place] = last
+            return element
         try:
             pulled = self._trail.pull()
         except StopIteration:
             self._drop_plan()
             self._ended = True
-            return self._take(self._make_plan())
+            return next(self)
         except BaseException:
             self._drop_plan()  # what failed has a number, too, which the plan did not foresee
             raise
         self._step += 1
-        buffer = self._buffer
         if place == len(buffer):
             return pulled
         element = buffer[place]
         buffer[place] = pulled
-        return element
-
-    def _take(self, place: int) -> Any:
-        """Hand out what is at a place, while nothing new comes."""
-        self._step += 1
-        buffer = self._buffer
-        element, last = buffer[place], buffer.pop()
-        if place < len(buffer):
-            buffer[place] = last
         return element
 
     # --- planning
@@ -87,7 +82,8 @@ class ShuffleIterator(ElementIterator):
     def _make_plan(self) -> int:
         """Decide on the next draws, for which the buffer is filled. Returns the place of the first."""
         self._drop_plan()
-        self._fill()
+        if not self._ended:
+            self._fill()
         if self._ended and not self._buffer:
             raise StopIteration
         group, begin = divmod(self._drawn, _DRAWS)
@@ -100,15 +96,13 @@ class ShuffleIterator(ElementIterator):
         return self._plan[0]
 
     def _fill(self) -> None:
-        buffer, numbers, trail = self._buffer, self._numbers, self._trail
-        while not self._ended and len(buffer) < self._size - 1:
-            number = trail.pulled
-            try:
-                buffer.append(trail.pull())
-            except StopIteration:
-                self._ended = True
-                break
-            numbers.append(number & _LARGEST)
+        buffer, trail, pull, note = self._buffer, self._trail, self._trail.pull, self._numbers.append
+        try:
+            for _ in range(self._size - 1 - len(buffer)):
+                buffer.append(pull())
+                note((trail.pulled - 1) & _LARGEST)
+        except StopIteration:
+            self._ended = True
         self._first = trail.pulled
 
     def _places(self, begin: int) -> _Places:
