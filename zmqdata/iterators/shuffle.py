@@ -58,7 +58,7 @@ class ShuffleIterator(ElementIterator):
         if self._ended:
             self._step += 1
             element, last = buffer[place], buffer.pop()
-            if place < len(buffer):
+            if element is not last:
                 buffer[place] = last
             return element
         try:
@@ -96,14 +96,24 @@ class ShuffleIterator(ElementIterator):
         return self._plan[0]
 
     def _fill(self) -> None:
-        buffer, trail, pull, note = self._buffer, self._trail, self._trail.pull, self._numbers.append
+        buffer, trail, pull, room = self._buffer, self._trail, self._trail.pull, self._size - 1
         try:
-            for _ in range(self._size - 1 - len(buffer)):
-                buffer.append(pull())
-                note((trail.pulled - 1) & _LARGEST)
+            while len(buffer) < room:
+                for _ in range(min(_PART, room - len(buffer))):
+                    buffer.append(pull())
+                self._note_filled(trail.pulled)
         except StopIteration:
+            self._note_filled(trail.pulled)
             self._ended = True
+        except BaseException:
+            self._note_filled(trail.pulled - 1)
+            raise
         self._first = trail.pulled
+
+    def _note_filled(self, stop: int) -> None:
+        """Note the numbers, which are below ``stop``, of the elements that came into the buffer one after the other."""
+        new = np.arange(stop - len(self._buffer) + len(self._numbers), stop)
+        self._numbers.frombytes(new.astype(np.uint32).tobytes())
 
     def _places(self, begin: int) -> _Places:
         """Where the elements of the next draws lie. What comes in during a plan does not become old in it."""
@@ -153,9 +163,8 @@ class ShuffleIterator(ElementIterator):
         numbers = self._numbers
         if self._ended:
             for place in made:
-                last = numbers.pop()
-                if place < len(numbers):
-                    numbers[place] = last
+                numbers[place] = numbers[-1]
+                numbers.pop()
             return
         places = np.array(made)
         came = (self._first + np.arange(step)).astype(np.uint32)
@@ -166,6 +175,7 @@ class ShuffleIterator(ElementIterator):
     # --- states
 
     def _oldest(self) -> int:
+        self._note_filled(self._trail.pulled)
         self._note_numbers()
         numbers, pulled = np.frombuffer(self._numbers, np.uint32), self._trail.pulled
         parts = (numbers[begin : begin + _PART] for begin in range(0, len(numbers), _PART))
