@@ -69,7 +69,7 @@ def test_the_thread_stays_within_its_buffer() -> None:
     )
     next(iterator)
     pump = iterator._pump  # type: ignore[attr-defined]
-    wait_until(lambda: pump._full)
+    wait_until(lambda: pump._resting)
     assert 3 <= len(made) <= 4
     iterator.close()
 
@@ -256,9 +256,9 @@ def test_who_asks_for_readiness_sets_a_resting_thread_to_work(monkeypatch: pytes
     iterator: Any = make_iterator(prefetched(count(5000), 16), Context())
     found = [int(next(iterator))]
     pump = iterator._pump
-    while not (pump._full and not pump._buffer) and len(found) < 4000:
+    while not (pump._resting and not pump._buffer) and len(found) < 4000:
         found.append(int(next(iterator)))
-    assert pump._full
+    assert pump._resting
     assert not pump._buffer
     wait_until(lambda: iterator.is_ready)
     found.extend(map(int, iterator))
@@ -287,7 +287,7 @@ def test_a_forked_child_goes_on_alone() -> None:
     """In a child made while the thread rested, what is in the buffer and what follows comes without a thread."""
     iterator: Any = make_iterator(prefetched(count(100), 4), Context())
     read = [int(next(iterator))]
-    wait_until(lambda: iterator._pump._full)
+    wait_until(lambda: iterator._pump._resting)
     pid = os.fork()
     if pid == 0:
         try:
@@ -341,7 +341,7 @@ def test_autotune_bridges_a_consumer_that_takes_in_bursts() -> None:
         for _ in range(20):
             assert next(iterator) == read
             read += 1
-        wait_until(lambda: iterator._pump._full)
+        wait_until(lambda: iterator._pump._resting)
     assert 16 <= iterator._size.most <= 64
     assert len(made) - read <= iterator._size.most
     iterator.close()
@@ -355,7 +355,7 @@ def test_options_bound_what_autotune_holds(settings: dict[str, Any], most: int) 
     options = nodes.Options(settings.items())
     iterator: Any = make_iterator(prefetched(count(50), AUTOTUNE), Context(options=options))
     assert int(next(iterator)) == 0
-    wait_until(lambda: iterator._pump._full)
+    wait_until(lambda: iterator._pump._resting)
     assert iterator._size.most == most
     assert most - 1 <= len(iterator._pump._buffer) <= most
     iterator.close()

@@ -101,10 +101,11 @@ def test_the_order_is_the_same_for_ever() -> None:
     assert order(shuffled(count(10), 4, seed=1)) == [1, 3, 4, 0, 6, 7, 5, 9, 2, 8]
 
 
-def test_failures_keep_their_place() -> None:
+@pytest.mark.parametrize("size", [3, 7])
+def test_failures_keep_their_place(size: int) -> None:
     """A failing element is raised while the buffer is filled and does not take a place in it."""
     failing = nodes.Map(inputs=(count(9),), function=lambda x: 1 // (int(x) - 4) and int(x))
-    read = check_restore(shuffled(failing, 3))
+    read = check_restore(shuffled(failing, size))
     assert [outcome[0] for outcome in read].count("raised") == 1
     assert len(read) == 9
 

@@ -50,9 +50,10 @@ class _Pump:
         self._noted = (perf_counter(), 0)  # when the last such state was noted, and before which element
         self._timing = True  # each pull
         self._weighed, self._seconds = 0, 0.0  # pulls, and what they took
-        self._worth = True  # to wake the thread
+        self._worth = True  # that the thread works
+        self._asked = False  # that it fills the buffer even so
         self._over = False  # nothing is left to be pulled
-        self._full = False  # the thread waits for room
+        self._resting = False  # the thread, until there is room and work for it
         self._empty = False  # the consumer waits for an element
         self._stopped = False
         self._started = False
@@ -93,7 +94,7 @@ class _Pump:
             if not buffer:
                 self._await_entry()
         element, error, mark = buffer.popleft()
-        if self._full and self._worth and len(buffer) <= self._size.low:
+        if self._resting and self._worth and len(buffer) <= self._size.low:
             self._wake()
         if mark is not None:
             self.mark, self.since = mark, 0
@@ -111,7 +112,8 @@ class _Pump:
     @property
     def is_ready(self) -> bool:
         """Whether ``get`` would not wait. If it would, the thread is set to work."""
-        if not self._buffer and self._full:
+        if not self._buffer and self._resting:
+            self._asked = True
             self._wake()
         return bool(self._buffer)
 
@@ -199,13 +201,18 @@ class _Pump:
         return True
 
     def _await_room(self) -> None:
-        if len(self._buffer) < self._size.most:
+        if self._is_wanted():
             return
         with self._changed:
-            self._size.found_full()
-            self._full = True
-            self._changed.wait_for(lambda: len(self._buffer) < self._size.most or self._stopped or self._over)
-            self._full = False
+            if len(self._buffer) >= self._size.most:
+                self._size.found_full()
+                self._asked = False
+            self._resting = True
+            self._changed.wait_for(lambda: self._is_wanted() or self._stopped or self._over)
+            self._resting = False
+
+    def _is_wanted(self) -> bool:
+        return (self._worth or self._asked) and len(self._buffer) < self._size.most
 
     def stop(self) -> None:
         """Let the thread end after the element that it is at."""
