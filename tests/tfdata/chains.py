@@ -227,7 +227,6 @@ def _answer(question: Any) -> tuple[Any, Exception | None]:
         except zmqdata.errors.AlreadyExistsError as error:
             if time.monotonic() > deadline:
                 return None, error.with_traceback(None)
-            time.sleep(0.001)
         except Exception as error:
             return None, error.with_traceback(None)
 
