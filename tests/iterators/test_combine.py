@@ -48,6 +48,13 @@ def test_a_failure_does_not_put_inputs_out_of_step() -> None:
     assert read[2][1] == plain(np.int64(2))
 
 
+def test_a_failure_comes_before_the_end_of_a_later_input() -> None:
+    """An input that fails where a later one ends is an error; the end comes after it."""
+    failing = nodes.Map(inputs=(count(0, 4),), function=lambda x: 1 // (int(x) - 1))
+    assert [outcome[0] for outcome in check_restore(pairs(failing, count(0, 1)))] == ["tuple", "raised"]
+    assert [outcome[0] for outcome in check_restore(pairs(count(0, 1), failing))] == ["tuple"]
+
+
 def test_each_input_has_its_own_provider() -> None:
     """The providers are dealt out from left to right."""
     context = provided([[(3, 5)]], [[(0, 1), (8, 9)]])

@@ -42,6 +42,11 @@ ELEMENTS = Dataset(nodes.Elements(elements=(np.zeros(2), np.ones(2))))
         TEN.enumerate(5).map(lambda number, x: int(number + x)),
         TEN.repeat(3),
         TEN.prefetch(2),
+        TEN.cache().map(int),
+        TEN.batch(5, drop_remainder=True).unbatch(),
+        TEN.rejection_resample(lambda x: int(x % 2), [0.5, 0.5], [0.5, 0.5]),
+        Dataset.from_list([(1, np.zeros(0)), (2, np.ones(3))]),
+        Dataset.from_source([5, 6, 7]).batch(2),
         TEN.with_options(Options([("deterministic", False)])),
         TEN.concatenate(Dataset.range(3)).concatenate(Dataset.range(4)),
         Dataset.zip({"a": TEN, "b": (Dataset.range(20, 25),)}),
@@ -103,6 +108,9 @@ def test_what_is_handed_out_is_the_receivers() -> None:
         (Dataset.list_files(__file__), "ListFiles"),
         (TEN.flat_map(lambda x: TEN).batch(2), "FlatMap"),
         (TEN.shard(SHARD_HINT, SHARD_HINT), "Shard"),
+        (TEN.batch(5).unbatch(), "Unbatch"),
+        (Dataset.from_source([1, 2], shuffle=True), "FromSource"),
+        (TEN.rejection_resample(int, [0.5, 0.5]), "RejectionResample"),
     ],
 )
 def test_operations_that_know_an_order_only_say_so(dataset: Dataset, kind: str) -> None:
@@ -113,10 +121,22 @@ def test_operations_that_know_an_order_only_say_so(dataset: Dataset, kind: str) 
         element_at(dataset.node, 1)
 
 
+class _Broken(list[int]):
+    """A sequence that promises an element and has none."""
+
+    def __len__(self) -> int:
+        return 1
+
+
 def test_failures_name_their_node() -> None:
     """A failing function and a batch of mixed shapes come out as in iteration."""
     with pytest.raises(PipelineError, match=r"map\(<lambda>\)"):
         TEN.map(lambda x: 1 // int(x)).at(0)
+
+    with pytest.raises(PipelineError, match="class_func gave the class 5"):
+        TEN.rejection_resample(int, [0.5, 0.5], [0.5, 0.5]).at(5)
+    with pytest.raises(PipelineError, match="from_source"):
+        Dataset.from_source(_Broken()).at(0)
 
     def ragged(x: Any) -> Any:
         return np.zeros(int(x))

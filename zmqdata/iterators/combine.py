@@ -38,7 +38,9 @@ class ZipIterator(ElementIterator):
                 elements.append(next(source))
             except StopIteration:
                 self._ended = True
-                raise
+                if failed is None:
+                    raise
+                break  # the error of an input before it comes out first, and the end after it
             except Exception as error:
                 failed = failed or error
         if failed is not None:

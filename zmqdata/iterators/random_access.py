@@ -14,6 +14,7 @@ from zmqdata import nodes
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
 from zmqdata.iterators.base import Context, as_element, call, failure, make_iterator
 from zmqdata.iterators.carried import own
+from zmqdata.iterators.choices import classified
 from zmqdata.iterators.guarding import guarded_call
 from zmqdata.iterators.stored import kept_element, opened
 from zmqdata.specs import leading_length, map_structure
@@ -180,6 +181,14 @@ def _(node: nodes.Unbatch, index: int) -> Any:
         raise _refusal(node, index, ", as batches may differ in length: batch(n, drop_remainder=True) makes them equal")
     batch, row = divmod(index, rows)
     return _run_on(node, [element_at(node.input, batch)], number=row)
+
+
+@element_at.register
+def _(node: nodes.RejectionResample, index: int) -> Any:
+    if not node.keeps_all:
+        raise _refusal(node, index)
+    element = element_at(node.input, index)
+    return classified(node, element)[0], element
 
 
 @element_at.register

@@ -173,7 +173,12 @@ class RejectionResample(Unary):
     @property
     def cardinality(self) -> int:
         count = self.input.cardinality
-        return count if count in (0, INFINITE_CARDINALITY) else UNKNOWN_CARDINALITY
+        return count if self.keeps_all or count in (0, INFINITE_CARDINALITY) else UNKNOWN_CARDINALITY
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether the classes come as they are wanted, so that nothing is left out."""
+        return self.initial == self.target and all(self.target)
 
     def spec(self, infer: Infer) -> Any:
         return None
