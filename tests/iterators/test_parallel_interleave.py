@@ -21,7 +21,7 @@ from zmqdata.specs import AUTOTUNE
 
 
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("zmqdata-")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("zmqdata-map-")]
 
 
 def mixed(n: Any) -> Dataset:
