@@ -115,12 +115,16 @@ NUMBERS = {
     ],
     WorkerConfig: [
         *("port", "heartbeat_interval_ms", "dispatcher_timeout_ms", "data_transfer_port", "buffer_bytes"),
+        "pipeline_cache_bytes",
         *("cross_trainer_cache_size_bytes", "snapshot_max_chunk_size_bytes", "shutdown_quiet_period_ms"),
     ],
 }
 TEXTS = {
     DispatcherConfig: ["protocol", "work_dir", "deployment_mode", "host"],
-    WorkerConfig: ["worker_address", "protocol", "data_transfer_protocol", "data_transfer_address", "host"],
+    WorkerConfig: [
+        *("worker_address", "protocol", "data_transfer_protocol", "data_transfer_address", "host"),
+        "pipeline_cache_dir",
+    ],
 }
 FLAGS = {DispatcherConfig: ["fault_tolerant_mode", "gc_dynamic_sharding_jobs"], WorkerConfig: []}
 LISTS = {DispatcherConfig: ["worker_addresses"], WorkerConfig: ["worker_tags"]}

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from zmqdata.messages import Block, EndOfTask, Message, TaskDefinition
+from zmqdata.messages import Block, EndOfTask, Message, Part, TaskDefinition
 from zmqdata.splits import FileSplits, Split
 from zmqdata.updates import Update
 
@@ -58,6 +58,29 @@ class Note:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class KeepPiece:
+    """Command: write a piece of a part behind those before it, and check the part when it is whole; ``PieceKept``."""
+
+    digest: str
+    size: int
+    offset: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PieceKept:
+    """Event: so many bytes of a part are written. All of them: the part is whole and what its digest says.
+
+    ``broken``: it was whole and something else, and is removed. ``error``: it can not be written.
+    """
+
+    digest: str
+    have: int
+    broken: bool = False
+    error: str = ""
+
+
 # --- dispatcher ---------------------------------------------------------------------------------------------------
 
 
@@ -85,10 +108,27 @@ class DropPipeline:
 
 @dataclass(frozen=True, slots=True)
 class SendPipeline:
-    """Command: answer ``RequestPipeline`` with the bytes kept under this digest."""
+    """Command: answer ``RequestPipeline`` with the bytes kept under this digest, unless it is one of the parts."""
 
     peer: Peer
     dataset_id: str
+    digest: str
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SendPiece:
+    """Command: answer ``RequestPiece`` with the bytes of a part from ``offset`` on."""
+
+    peer: Peer
+    digest: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartLost:
+    """Event: a part that was kept can not be read any more."""
+
     digest: str
 
 
@@ -118,11 +158,42 @@ class FilesListed:
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """Command: start a task runner for this definition with the packed pipeline, or say why there is none."""
+    """Command: start a task runner for this definition with the packed pipeline, or say why there is none.
+
+    An empty pipeline without a reason is to be found among the parts.
+    """
 
     definition: TaskDefinition
     pipeline: bytes
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPart:
+    """Command: look for a part in the cache, or take it on to fetch it unless another process does; ``PartClaimed``."""
+
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartClaimed:
+    """Event: ``have`` bytes of the part are here; all of them: it is whole, checked, and held for the runners.
+
+    ``ours``: nobody else fetches the rest. ``error``: the cache can not keep it.
+    """
+
+    digest: str
+    have: int
+    ours: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseParts:
+    """Command: no runner will need any other parts than these; the cache may remove the rest when it wants space."""
+
+    needed: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

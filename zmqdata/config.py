@@ -43,7 +43,7 @@ class DispatcherConfig:
         >>> DispatcherConfig(port=5050).worker_timeout_ms
         10000
 
-    tf.data has the same fields, the last three excepted, with slower defaults. What is at once with 0 and never with -1
+    tf.data has the same fields, the last five excepted, with slower defaults. What is at once with 0 and never with -1
     there is so here; a ``worker_timeout_ms`` of 0, the default there, is refused.
     """
 
@@ -110,7 +110,7 @@ class DispatcherConfig:
     )
     max_message_bytes: int = setting(
         1 << 30,
-        "larger control messages, and so larger pipelines, are refused",
+        "larger control messages are refused; large pipelines come in smaller pieces",
         least=SMALLEST_MESSAGE_LIMIT,
         most=MOST_BYTES,
     )
@@ -232,6 +232,15 @@ class WorkerConfig:
     )
     buffer_bytes: int = setting(
         16 << 20, "how many bytes each task produces ahead of its clients", least=1, most=MOST_BYTES
+    )
+    pipeline_cache_dir: str | None = setting(
+        None,
+        "folder for large arrays and shipped code of pipelines, shared by all workers that name it; without it one of "
+        "this user in the system's temporary folder",
+        metavar="DIR",
+    )
+    pipeline_cache_bytes: int = setting(
+        16 << 30, "how many bytes are kept there; those used longest ago make way for others", least=1, most=MOST_BYTES
     )
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from zmqdata.core.outbox import Outbox
 from zmqdata.core.state import DEPARTED_KEPT
 from zmqdata.splits import IndexSplits
 
-DESCRIPTION = m.DatasetDescription("digest", "print", (IndexSplits(10),), "", b"spec", 10, None, "3.11", "0")
+DESCRIPTION = m.DatasetDescription("digest", "print", (IndexSplits(10),), "", None, 10, None, "3.11", "0")
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
 TIMEOUT, GC, GONE = 15.0, 300.0, 60.0
 Delivered = dict[int, m.Ranges]

@@ -6,7 +6,8 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.worker import DROPPED_KEPT, PIPELINES_KEPT, WorkerCore, WorkerProfile
+from zmqdata.core.pipelines import PIPELINES_KEPT
+from zmqdata.core.worker import DROPPED_KEPT, WorkerCore, WorkerProfile
 from zmqdata.splits import Split
 from zmqdata.testing import Transcript
 
@@ -151,8 +152,8 @@ def test_few_unused_pipelines_are_kept() -> None:
     host = Host()
     for number in range(10):
         host.hear(D, m.PipelineSent("x", str(number), b"pipeline"))
-    assert len(host.core.pipelines) == PIPELINES_KEPT + 1
-    assert {"of dataset", "9"} <= host.core.pipelines.keys()
+    assert len(host.core.pipelines.stock) == PIPELINES_KEPT + 1
+    assert {"of dataset", "9"} <= host.core.pipelines.stock.keys()
 
 
 def test_a_newer_attempt_replaces_an_older_one() -> None:

@@ -216,12 +216,10 @@ def test_other_python_is_named(service: Service) -> None:
     """A pipeline packed by another Python minor version is refused by the worker, naming both versions."""
     import msgspec
 
-    from zmqdata.pipelines import PackedPipeline
-
     ds = service.read(Dataset.range(3))
     registration = ds.node.registration
-    packed = msgspec.msgpack.decode(registration.pipeline, type=PackedPipeline)
-    registration.pipeline = msgspec.msgpack.encode(msgspec.structs.replace(packed, python="3.5"))
+    registration.packed = msgspec.structs.replace(registration.packed, python="3.5")
+    registration.description = msgspec.structs.replace(registration.description, digest=registration.packed.digest)
     with pytest.raises(FailedPreconditionError, match=r"3\.5"):
         list(ds)
 

@@ -6,7 +6,7 @@ import itertools
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -14,16 +14,23 @@ import msgspec
 
 from zmqdata import messages as m
 from zmqdata.blocks import validate_compression
-from zmqdata.client.calls import ask_dispatcher, check_timeout
+from zmqdata.client.calls import ask_dispatcher, call, check_timeout, new_request
 from zmqdata.client.options import CrossTrainerCache, ReadOptions, checked_options
 from zmqdata.client.policies import ShardingPolicy
 from zmqdata.client.reader import ServiceIterator
+from zmqdata.client.registering import Upload
 from zmqdata.core.consumer import ConsumerProfile
 from zmqdata.dataset import Dataset
-from zmqdata.errors import FailedPreconditionError, NotFoundError, UnimplementedError
+from zmqdata.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ProtocolError,
+    UnimplementedError,
+)
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.nodes import Infer, Node, split_sources
-from zmqdata.pipelines import PackedPipeline, pack_pipeline
+from zmqdata.pipelines import PackedPipeline, ShippedSource, pack_pipeline, pack_sources
 from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, decode_spec, encode_spec
 from zmqdata.transport.addresses import host_token, parse_service
 from zmqdata.transport.local import local_workers, token_of_process
@@ -38,9 +45,10 @@ class Registration:
     service: str | tuple[str, str]
     timeout: float
     description: m.DatasetDescription
-    pipeline: bytes = b""
+    packed: PackedPipeline | None = None
     dataset_id: str | None = None
     node: Node | None = None
+    sources: dict[str, bytes] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def resolve(self) -> str:
@@ -53,7 +61,7 @@ class Registration:
             if self.dataset_id is None:
                 self.dataset_id = self.register(None)
                 # Hundreds of megabytes, perhaps, that are seldom needed again.
-                self.pipeline = b""
+                self.packed = None
             return self.dataset_id
 
     def _is_known(self, dataset_id: str) -> bool:
@@ -65,9 +73,10 @@ class Registration:
         return found.fingerprint == self.description.fingerprint
 
     def _repack(self, node: Node) -> None:
-        packed = pack_pipeline(node)
-        self.pipeline = msgspec.msgpack.encode(packed)
-        self.description = msgspec.structs.replace(self.description, digest=packed.digest)
+        self.packed = pack_pipeline(node, sources=self.sources)
+        self.description = msgspec.structs.replace(
+            self.description, digest=self.packed.digest, parts=_parts_of(self.packed)
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # A pipeline that reads from the service may itself be distributed.
@@ -76,13 +85,26 @@ class Registration:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
 
+    def tell_spec(self, dataset: Dataset) -> None:
+        """Adds what elements look like, as far as it can be found out here, for those who know only the id."""
+        try:
+            spec = encode_spec(dataset.element_spec)
+        except Exception as error:  # functions of the user run, with files that may be on the workers only
+            log.info("the element_spec of the dataset cannot be found here and is left out: %s", error)
+            return
+        self.description = msgspec.structs.replace(self.description, element_spec=spec)
+
     def register(self, dataset_id: str | None, keep: bool = False) -> str:
         """Registers it under this id, or one that the dispatcher chooses; to be kept also while nobody uses it."""
 
-        def ask(request: str) -> m.RegisterDataset:
-            return m.RegisterDataset(request, dataset_id, self.description, self.pipeline, keep)
-
-        return ask_dispatcher(self.service, ask, m.DatasetRegistered, self.timeout).dataset_id
+        assert self.packed is not None
+        encoded, contents = self.packed.encoded, self.packed.contents
+        if len(encoded) > m.MOST_WHOLE_BYTES:
+            encoded, contents = b"", {**contents, self.packed.digest: encoded}
+        request = new_request()
+        ask = m.RegisterDataset(request, dataset_id, self.description, encoded, keep)
+        upload, endpoint = Upload(ask, contents), parse_service(self.service)
+        return call(endpoint, ask, m.DatasetRegistered, request, self.timeout, upload.answer).dataset_id
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,6 +113,8 @@ class DataServiceDataset(Node):
 
     operation: ClassVar[str] = "distribute"
     refills: ClassVar[bool] = True
+    restoring: ClassVar[str] = "is refused in this version"
+    own_state: ClassVar[int] = 0
 
     registration: Registration
     options: ReadOptions
@@ -163,6 +187,7 @@ def distribute(
     target_workers: str = "AUTO",
     task_refresh_interval_hint_ms: int | None = None,
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
+    ship: Sequence[ShippedSource] = (),
 ) -> Callable[[Dataset], Dataset]:
     """Has the dataset that it is applied to run by the service's workers (tf.data's ``distribute``).
 
@@ -188,12 +213,16 @@ def distribute(
             ``"LOCAL"`` (those in this process; elements are taken as they are, without serialisation).
         task_refresh_interval_hint_ms: how often to speak to the dispatcher, in milliseconds; None: each second.
         dispatcher_timeout: seconds to do without an answer of the dispatcher before ``UnavailableError``; ours.
+        ship: modules and packages of yours that workers lack: the modules themselves, their names, or paths to their
+            folders or ``.py`` files. Their source goes along, once, and only this dataset imports it; what the script
+            itself defines needs no mention. ``docs/shipping-code.md`` has the limits. Ours.
 
     Returns:
         A function for ``Dataset.apply``.
 
     Raises:
-        ValueError: an argument has a wrong type or value; the text says what was expected.
+        ValueError: an argument has a wrong type or value; the text says what was expected. By the returned function
+            also for a module that cannot be shipped.
         InvalidArgumentError: arguments contradict each other.
         NotFoundError: ``service`` or ``data_transfer_protocol`` names a protocol that does not exist.
         TypeError: (by the returned function) the pipeline holds something that cannot be sent to another process.
@@ -222,7 +251,9 @@ def distribute(
     def apply_distribute(dataset: Dataset) -> Dataset:
         if not isinstance(dataset, Dataset):
             raise TypeError(f"distribute() is applied to a Dataset: dataset.apply(distribute(...)). Got {dataset!r}")
-        registration = _registration(dataset.node, options.service, options.compression, options.dispatcher_timeout)
+        registration = _registration(
+            dataset.node, options.service, options.compression, options.dispatcher_timeout, ship
+        )
         return Dataset(DataServiceDataset(registration=registration, options=options, original=dataset.node))
 
     return apply_distribute
@@ -235,8 +266,11 @@ def register_dataset(
     dataset_id: str | None = None,
     *,
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
+    ship: Sequence[ShippedSource] = (),
 ) -> str:
     """Registers a dataset for ``from_dataset_id``, here or in other processes (tf.data's ``register_dataset``).
+
+    Its functions may run once here, to find what elements look like.
 
     Args:
         service: the dispatcher, as for ``distribute``.
@@ -245,6 +279,7 @@ def register_dataset(
         dataset_id: the id to register it under; None lets the dispatcher choose. Registering again under an id keeps
             the first dataset.
         dispatcher_timeout: seconds to wait for the dispatcher.
+        ship: as for ``distribute``.
 
     Returns:
         The dataset's id.
@@ -267,7 +302,8 @@ def register_dataset(
     if dataset_id is not None and (not isinstance(dataset_id, str) or not dataset_id):
         raise ValueError(f"`dataset_id` must be a non-empty string or None, got {dataset_id!r}")
     check_timeout("dispatcher_timeout", dispatcher_timeout)
-    registration = _registration(dataset.node, service, validate_compression(compression), dispatcher_timeout)
+    registration = _registration(dataset.node, service, validate_compression(compression), dispatcher_timeout, ship)
+    registration.tell_spec(dataset)
     return registration.register(dataset_id, keep=True)
 
 
@@ -333,12 +369,19 @@ def from_dataset_id(
         raise ValueError(f"`dataset_id` must be a non-empty string, got {dataset_id!r}")
     description = describe_dataset(service, dataset_id, dispatcher_timeout)
     if element_spec is None and description.element_spec is not None:
-        element_spec = decode_spec(description.element_spec)
+        element_spec = _decoded(description.element_spec, dataset_id)
     options = replace(
         options, job_name=f"{dataset_id}_{job_name}" if job_name else None, compression=description.compression
     )
     registration = Registration(service, dispatcher_timeout, description, dataset_id=dataset_id)
     return Dataset(DataServiceDataset(registration=registration, options=options, element_spec=element_spec))
+
+
+def _decoded(element_spec: bytes, dataset_id: str) -> Any:
+    try:
+        return decode_spec(element_spec)
+    except ProtocolError as error:
+        raise InvalidArgumentError(f"Failed to parse element_spec of dataset id {dataset_id}: {error}") from None
 
 
 def describe_dataset(service: str | tuple[str, str], dataset_id: str, timeout: float) -> m.DatasetDescription:
@@ -356,11 +399,19 @@ def describe_dataset(service: str | tuple[str, str], dataset_id: str, timeout: f
 
 
 def _registration(
-    node: Node, service: str | tuple[str, str], compression: str | None, timeout: float
+    node: Node, service: str | tuple[str, str], compression: str | None, timeout: float, ship: object
 ) -> Registration:
-    packed = pack_pipeline(node)
-    pipeline = msgspec.msgpack.encode(packed)
-    return Registration(service, timeout, _describe(node, packed, compression), pipeline, node=node)
+    sources = pack_sources(ship)
+    packed = pack_pipeline(node, sources=sources)
+    description = _describe(node, packed, compression)
+    return Registration(service, timeout, description, packed, node=node, sources=sources)
+
+
+def _parts_of(packed: PackedPipeline) -> tuple[m.Part, ...]:
+    parts = [m.Part(digest, len(content)) for digest, content in packed.contents.items()]
+    if len(packed.encoded) > m.MOST_WHOLE_BYTES:
+        parts.append(m.Part(packed.digest, len(packed.encoded)))
+    return tuple(parts)
 
 
 def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.DatasetDescription:
@@ -379,6 +430,7 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         compression=compression,
         python=packed.python,
         version=packed.version,
+        parts=_parts_of(packed),
     )
 
 

@@ -102,14 +102,14 @@ def checked_options(
     return ReadOptions(
         policy=policy,
         service=service,  # type: ignore[arg-type]  # checked above, as is what follows
-        job_name=job_name,  # type: ignore[arg-type]
-        max_outstanding_requests=max_outstanding_requests,  # type: ignore[arg-type]
-        data_transfer_protocol=data_transfer_protocol,  # type: ignore[arg-type]
+        job_name=job_name,  # type: ignore[arg-type]  # checked above
+        max_outstanding_requests=max_outstanding_requests,  # type: ignore[arg-type]  # checked above
+        data_transfer_protocol=data_transfer_protocol,  # type: ignore[arg-type]  # checked above
         compression=validate_compression(compression),
-        cross_trainer_cache=cross_trainer_cache,  # type: ignore[arg-type]
+        cross_trainer_cache=cross_trainer_cache,  # type: ignore[arg-type]  # checked above
         target_workers=target,
-        heartbeat=milliseconds / 1000,  # type: ignore[operator]
-        dispatcher_timeout=dispatcher_timeout,  # type: ignore[arg-type]
+        heartbeat=milliseconds / 1000,  # type: ignore[operator]  # checked above
+        dispatcher_timeout=dispatcher_timeout,  # type: ignore[arg-type]  # checked above
     )
 
 

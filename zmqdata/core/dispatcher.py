@@ -103,6 +103,7 @@ class DispatcherCore:
         self._collected: float = 0.0
         self._handlers: dict[type[Any], Callable[[c.Peer, Any, float], None]] = {
             m.RegisterDataset: self.datasets.register,
+            m.StorePiece: self.datasets.parts.store_piece,
             m.DescribeDataset: self.datasets.describe,
             m.OpenIteration: self.jobs.open,
             m.ClientHeartbeat: self.jobs.heartbeat,
@@ -113,6 +114,7 @@ class DispatcherCore:
             m.WorkerStopped: self._worker_stopped,
             m.RequestSplits: self._request_splits,
             m.RequestPipeline: self._request_pipeline,
+            m.RequestPiece: self.datasets.parts.request_piece,
         }
 
     def resume(self, now: float) -> list[object]:
@@ -156,6 +158,10 @@ class DispatcherCore:
             self.clients.lost_contact(event.peer, now)
         elif isinstance(event, c.FilesListed):
             self._files_listed(event, now)
+        elif isinstance(event, c.PieceKept):
+            self.datasets.parts.kept(event, now)
+        elif isinstance(event, c.PartLost):
+            self.datasets.parts.lost(event.digest)
         self.hosting.push_changes()
         return self.out.drain()
 
@@ -240,7 +246,7 @@ class DispatcherCore:
         if description is None:
             self.out.send(peer, m.PipelineSent(ask.dataset_id, "", b"", f"Dataset id {ask.dataset_id} not found."))
         else:
-            self.out.commands.append(c.SendPipeline(peer, ask.dataset_id, description.digest))
+            self.out.commands.append(c.SendPipeline(peer, ask.dataset_id, description.digest, description.parts))
 
     # --- splits
 

@@ -12,14 +12,12 @@ from typing import Any
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.dealing import Dealing, dealing_for
+from zmqdata.core.pipelines import REPEAT, Pipelines
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.sendlinks import Link, SendLinks
 from zmqdata.core.streams import Portion, Stream
 from zmqdata.core.window import Windowed
 
-REPEAT = 1.0
-MOST_PATIENCE = 15.0
-PIPELINES_KEPT = 4
 DROPPED_KEPT = 10_000
 
 
@@ -89,12 +87,11 @@ class WorkerCore:
         self.registered = False
         self.tasks: dict[int, HostedTask] = {}
         self.links = SendLinks(self._do)
-        self.pipelines: dict[str, bytes] = {}
+        self.pipelines = Pipelines(profile.worker, self._do)
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
         self._beat = -profile.heartbeat
         self._heard: float | None = None
-        self._pipeline_asks: dict[str, tuple[float, float]] = {}
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
             c.Received: self._received,
             c.Tick: lambda event, now: self._tick(now),
@@ -102,6 +99,8 @@ class WorkerCore:
             c.Exhausted: self._exhausted,
             c.SplitsWanted: self._splits_wanted,
             c.LinkBound: self._link_bound,
+            c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
+            c.PieceKept: self._pipelines_changed(self.pipelines.kept),
         }
         self._messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
             m.WorkerRegistered: lambda peer, message, now: self._registered(now),
@@ -111,6 +110,7 @@ class WorkerCore:
             m.DropTask: self._drop,
             m.SplitsAssigned: self._splits_assigned,
             m.PipelineSent: self._pipeline_sent,
+            m.PieceSent: lambda peer, message, now: self._pipelines_changed(self.pipelines.piece_sent)(message, now),
             m.ReleaseClient: self._release,
             m.OpenLink: self.links.open,
             m.Grant: self._grant,
@@ -156,9 +156,10 @@ class WorkerCore:
         if now - self._beat >= self.profile.heartbeat:
             self._heartbeat(now)
         self._end_without_dispatcher(now)
+        self.pipelines.tick(now)
         for task in self.tasks.values():
             if not task.started:
-                self._request_pipeline(task, now)
+                self.pipelines.want(task.definition, now)
             for source, (ask, since) in list(task.wanted.items()):
                 if now - since >= REPEAT:
                     task.wanted[source] = (ask, now)
@@ -215,33 +216,31 @@ class WorkerCore:
         dealing = dealing_for(definition, self.profile.cache_bytes)
         task = HostedTask(definition, [len(entries) for entries in definition.ledger], dealing, progress=now)
         self.tasks[definition.task] = task
-        if definition.digest in self.pipelines:
-            self._start(task, self.pipelines[definition.digest], "")
-        else:
-            self._request_pipeline(task, now)
+        self._start_ready()
+        if not task.started:
+            self.pipelines.want(definition, now)
         for link in self.links.by_client.values():
             self._apply_grant(link, definition.task)
         self._distribute(task)
 
-    def _request_pipeline(self, task: HostedTask, now: float) -> None:
-        """Asks for the pipeline, rarer each time: it may be hundreds of megabytes that are on their way already."""
-        dataset = task.definition.dataset_id
-        asked, patience = self._pipeline_asks.get(dataset, (-MOST_PATIENCE, REPEAT / 2))
-        if now - asked >= patience:
-            self._pipeline_asks[dataset] = (now, min(patience * 2, MOST_PATIENCE))
-            self._send(c.DISPATCHER, m.RequestPipeline(self.profile.worker, dataset))
-
     def _pipeline_sent(self, peer: c.Peer, message: m.PipelineSent, now: float) -> None:
-        self._pipeline_asks.pop(message.dataset_id, None)
+        self.pipelines.sent(message, {task.definition.digest for task in self.tasks.values()}, now)
+        self._start_ready()
+
+    def _pipelines_changed(self, change: Callable[[Any, float], None]) -> Callable[[Any, float], None]:
+        def changed(event: Any, now: float) -> None:
+            change(event, now)
+            self._start_ready()
+
+        return changed
+
+    def _start_ready(self) -> None:
+        """Starts the tasks whose pipelines are here with all their parts, or cannot be had."""
         for task in self.tasks.values():
-            right = message.digest == task.definition.digest or bool(message.reason)
-            if right and not task.started and task.definition.dataset_id == message.dataset_id:
-                self._start(task, message.pipeline, message.reason)
-        if message.pipeline:
-            used = {task.definition.digest for task in self.tasks.values()}
-            for digest in [d for d in self.pipelines if d not in used][: 1 - PIPELINES_KEPT]:
-                del self.pipelines[digest]
-            self.pipelines[message.digest] = message.pipeline
+            found = None if task.started else self.pipelines.find(task.definition)
+            if found is not None:
+                self._start(task, found.pipeline, found.reason)
+        self.pipelines.told()
 
     def _start(self, task: HostedTask, pipeline: bytes, reason: str) -> None:
         task.started = True

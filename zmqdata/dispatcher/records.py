@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from zmqdata import commands as c
@@ -16,10 +17,16 @@ from zmqdata.dispatcher.gate import Gate
 from zmqdata.dispatcher.journalfile import JournalFile, JournalWriter
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import DataLossError, UnavailableError
+from zmqdata.messages import DatasetDescription
 
 log = logging.getLogger(__name__)
 
 SLOW = 10.0
+
+
+def digests_of(description: DatasetDescription) -> set[str]:
+    """What must be kept of a dataset's pipeline."""
+    return {description.digest, *(part.digest for part in description.parts)}
 
 
 class Records:
@@ -78,15 +85,14 @@ class Records:
             self._carry_out(command)
 
     def _check_pipelines(self) -> None:
-        digests = {name: one.digest for name, one in self._core.state.datasets.items()}
-        missing = self._store.missing(digests.values())
+        needed = {name: digests_of(one) for name, one in self._core.state.datasets.items()}
+        missing = self._store.missing(chain.from_iterable(needed.values()))
         if missing:
-            names = ", ".join(name for name, digest in digests.items() if digest in missing)
+            names = ", ".join(name for name, digests in needed.items() if not digests.isdisjoint(missing))
             raise DataLossError(
                 f"{self._file.path} names datasets whose pipelines are gone from the work folder: {names}. Restore the "
                 "folder from a copy, or start with another work_dir: jobs then begin anew"
             )
-        self._store.keep_only(set(digests.values()))
 
     def obey(self, commands: list[object]) -> None:
         """Carries out what may be carried out at once of a turn, and has its facts written for the rest."""
@@ -100,8 +106,9 @@ class Records:
         if updates:
             if self._waiting_since is None:
                 self._waiting_since = time.monotonic()
-            pipelines = [one.description.digest for one in updates if isinstance(one, u.RegisterDatasetUpdate)]
-            self._writer.write(self._gate.turn, updates, [partial(self._store.sync, digest) for digest in pipelines])
+            datasets = [one.description for one in updates if isinstance(one, u.RegisterDatasetUpdate)]
+            digests = set().union(*map(digests_of, datasets))
+            self._writer.write(self._gate.turn, updates, [partial(self._store.sync, digest) for digest in digests])
             if self._writer.wants_snapshot:
                 self._writer.replace(snapshot(self._core.state))
 
@@ -114,7 +121,7 @@ class Records:
 
     def _is_used(self, digest: str) -> bool:
         """Whether a pipeline was registered anew while it waited to be dropped."""
-        return any(one.digest == digest for one in self._core.state.datasets.values())
+        return any(digest in digests_of(one) for one in self._core.state.datasets.values())
 
     def look_around(self) -> None:
         """Says so when the disk takes very long."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import secrets
 import threading
@@ -63,6 +64,7 @@ class DispatcherShell:
             closing(WorkDirLock(Path(config.work_dir)).close)
         aliases = host_aliases(config.worker_addresses)
         self.store = PipelineStore(config.work_dir)
+        closing(self.store.close)
         self.context = sockets.new_context()
         closing(self.context.term)
         endpoint = bind_endpoint(config.host, config.port)
@@ -76,17 +78,24 @@ class DispatcherShell:
         self.core = DispatcherCore(
             secrets.randbits(62), times_of(config), config.worker_addresses, aliases, policy_of(config)
         )
+        self.core.datasets.parts.found(*self.store.found())
+        self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)
         self.rejects = Rejects()
         self.loop = Loop("zmqdata-dispatcher", self._tick)
         self.loop.read(self.router, self._receive)
         self._files = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-list-files")
         closing(self._files.shutdown, wait=False, cancel_futures=True)
+        # One thread for all parts: pieces are written in their order, and the loop never waits for a disk.
+        self._parts = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-parts")
+        closing(self._parts.shutdown, wait=True, cancel_futures=True)
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
             c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
             c.Commit: lambda command: None,
             c.StorePipeline: lambda command: self.store.put(command.digest, command.pipeline),
             c.DropPipeline: lambda command: self.store.drop(command.digest),
+            c.KeepPiece: self._keep_piece,
+            c.SendPiece: self._send_piece,
             c.SendPipeline: self._send_pipeline,
             c.ListFiles: self._list_files,
         }
@@ -137,7 +146,10 @@ class DispatcherShell:
         except ProtocolError as error:
             self.rejects.count(sockets.sender(frames), "the dispatcher's socket", str(error))
             return True
-        if isinstance(message, m.RequestStatus):
+        if isinstance(message, m.RegisterDataset) and not _is_sound(message):
+            text = "The packed pipeline is missing, or its bytes are not what its digest says: altered on its way?"
+            self._send(c.Send(peer, m.RequestRefused(message.request, "InvalidArgumentError", text)))
+        elif isinstance(message, m.RequestStatus):
             # What the status shows may not be written yet. Whoever looks at it knows that it is of the moment.
             status = status_of(self.core, time.monotonic(), self.target, self.config, self.rejects.counts)
             self._send(c.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))
@@ -158,9 +170,29 @@ class DispatcherShell:
             self.loop.post(lambda: self._handle(c.Unreachable(peer)))
 
     def _send_pipeline(self, command: c.SendPipeline) -> None:
-        pipeline = self.store.get(command.digest)
+        is_part = any(part.digest == command.digest for part in command.parts)
+        pipeline = b"" if is_part else self.store.get(command.digest)
         reason = "" if pipeline is not None else f"the dispatcher has lost the pipeline of dataset {command.dataset_id}"
-        self._send(c.Send(command.peer, m.PipelineSent(command.dataset_id, command.digest, pipeline or b"", reason)))
+        answer = m.PipelineSent(command.dataset_id, command.digest, pipeline or b"", reason, command.parts)
+        self._send(c.Send(command.peer, answer))
+
+    def _keep_piece(self, command: c.KeepPiece) -> None:
+        def keep() -> None:
+            event = self.store.keep_piece(command)
+            self.loop.post(lambda: self._handle(event))
+
+        self._parts.submit(keep)
+
+    def _send_piece(self, command: c.SendPiece) -> None:
+        def read() -> None:
+            content = self.store.read_piece(command.digest, command.offset)
+            if content is None:
+                self.loop.post(lambda: self._handle(c.PartLost(command.digest)))
+            reason = "" if content is not None else "the dispatcher cannot read a part of the pipeline any more"
+            answer = m.PieceSent(command.digest, command.offset, content or b"", reason)
+            self.loop.post(lambda: self._send(c.Send(command.peer, answer)))
+
+        self._parts.submit(read)
 
     def _list_files(self, command: c.ListFiles) -> None:
         def listed() -> None:
@@ -174,6 +206,14 @@ class DispatcherShell:
             self.loop.post(lambda: self._handle(event))
 
         self._files.submit(listed)
+
+
+def _is_sound(ask: m.RegisterDataset) -> bool:
+    """Whether a pipeline that came along is what its digest says. One that did not is one of the parts."""
+    digest = ask.description.digest
+    if not ask.pipeline:
+        return any(part.digest == digest for part in ask.description.parts)
+    return hashlib.sha256(ask.pipeline).hexdigest() == digest
 
 
 def times_of(config: DispatcherConfig) -> DispatcherTimes:

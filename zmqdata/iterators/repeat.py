@@ -111,5 +111,8 @@ class RepeatIterator(ElementIterator):
                 provider.restore(entries)
             self._input.restore(inner)
 
+    def current_split(self) -> tuple[int, int] | None:
+        return self._input.current_split()
+
     def close(self) -> None:
         self._input.close()

@@ -22,10 +22,24 @@ from zmqdata.chunks import (
 )
 from zmqdata.errors import AlreadyExistsError, DataServiceError, FailedPreconditionError, NotFoundError
 from zmqdata.iterators.base import Context, ElementIterator, failure, input_iterator, make_iterator
-from zmqdata.iterators.cache import MemoryCacheIterator, copied, identified, identity
+from zmqdata.iterators.cache import MemoryCacheIterator, copied, identified, identity, played
 from zmqdata.specs import merge_specs, spec_of
 
 LOCK = "lockfile"
+
+
+def opened(node: nodes.Load) -> ChunkReader:
+    """A reader of what was saved, at its beginning.
+
+    Raises:
+        FailedPreconditionError: something else was saved there since.
+    """
+    manifest = read_manifest(node.path)
+    if manifest.run != node.run:
+        raise FailedPreconditionError(
+            f"{node.label}: something else was saved there since load() was called. Call it again"
+        )
+    return ChunkReader(node.path, manifest)
 
 
 @make_iterator.register(nodes.Load)
@@ -40,12 +54,7 @@ class LoadIterator(ElementIterator):
         return next(self._reader or self._open())
 
     def _open(self) -> ChunkReader:
-        manifest = read_manifest(self._node.path)
-        if manifest.run != self._node.run:
-            raise FailedPreconditionError(
-                f"{self._node.label}: something else was saved there since load() was called. Call it again"
-            )
-        self._reader = ChunkReader(self._node.path, manifest)
+        self._reader = opened(self._node)
         return self._reader
 
     def state(self) -> Any:
@@ -114,6 +123,7 @@ class FileCacheIterator(ElementIterator):
     A state while it writes holds a state of the input from before the block that is being collected: restored, it goes
     on with the file as it was then, on the same machine also after a crash. Where the file is gone, or is being written
     by somebody else, it runs its input again; a complete one of another run is left alone. The state holds no elements.
+    An element that cannot be stored fails, and ends the writing: those after it are handed out as they come.
     """
 
     compression: str | None = None
@@ -202,6 +212,8 @@ class FileCacheIterator(ElementIterator):
             try:
                 recorder.add(element)
             except TypeError as error:
+                recorder.close()  # what lacks an element must never count as complete
+                self._recorder = None
                 raise failure(self._node, error) from error
             if recorder.writer.pending == 0:
                 self._mark, self._since = [recorder.writer.elements, recorder.writer.nbytes, self._input.state()], 0
@@ -288,6 +300,24 @@ class FileCacheIterator(ElementIterator):
 def _content(path: str) -> str:
     with open(path, encoding="utf-8") as file:
         return file.read() or "another iterator"
+
+
+def kept_element(node: nodes.Cache, index: int) -> tuple[Any] | None:
+    """Element ``index`` as a cache plays it in this process or has it in its folder; None where it has not yet."""
+    if not node.filename:
+        return played(node, index)
+    try:
+        manifest = read_manifest(node.folder)
+    except NotFoundError:
+        return None
+    if index >= manifest.elements:
+        return None
+    reader = ChunkReader(node.folder, manifest)
+    try:
+        reader.skip(index)
+        return (next(reader),)
+    finally:
+        reader.close()
 
 
 @make_iterator.register(nodes.Cache)

@@ -22,11 +22,14 @@ from zmqdata.messages.clients import (
     IterationClosed,
     IterationOpened,
     OpenIteration,
+    PieceStored,
     RegisterDataset,
     RequestHoldings,
+    RequestPart,
     RequestRefused,
     RequestStatus,
     StatusReported,
+    StorePiece,
     TasksChanged,
 )
 from zmqdata.messages.links import (
@@ -40,10 +43,14 @@ from zmqdata.messages.links import (
     OpenLink,
 )
 from zmqdata.messages.parts import (
+    MOST_PIECE_BYTES,
+    MOST_WHOLE_BYTES,
+    PIECE_BYTES,
     PROTOCOL_VERSION,
     DatasetDescription,
     JobParameters,
     Message,
+    Part,
     Ranges,
     Reader,
     StreamGrant,
@@ -51,14 +58,17 @@ from zmqdata.messages.parts import (
     TaskList,
     TaskPlace,
     TaskReport,
+    is_digest,
 )
 from zmqdata.messages.workers import (
     DropTask,
     HostTask,
+    PieceSent,
     PipelineSent,
     Probe,
     RegisterWorker,
     ReleaseClient,
+    RequestPiece,
     RequestPipeline,
     RequestSplits,
     SplitsAssigned,
@@ -70,6 +80,7 @@ from zmqdata.messages.workers import (
 
 ToDispatcher = (
     RegisterDataset
+    | StorePiece
     | DescribeDataset
     | OpenIteration
     | ClientHeartbeat
@@ -80,10 +91,13 @@ ToDispatcher = (
     | WorkerHeartbeat
     | RequestSplits
     | RequestPipeline
+    | RequestPiece
     | WorkerStopped
 )
 ToClient = (
     DatasetRegistered
+    | RequestPart
+    | PieceStored
     | DatasetDescribed
     | RequestRefused
     | IterationOpened
@@ -106,6 +120,7 @@ ToWorker = (
     | DropTask
     | SplitsAssigned
     | PipelineSent
+    | PieceSent
     | ReleaseClient
     | OpenLink
     | Grant
@@ -135,11 +150,17 @@ __all__ = [
     "LinkOpened",
     "LinkRefused",
     "LinkReported",
+    "MOST_PIECE_BYTES",
+    "MOST_WHOLE_BYTES",
     "Message",
     "OnLink",
     "OpenIteration",
     "OpenLink",
+    "PIECE_BYTES",
     "PROTOCOL_VERSION",
+    "Part",
+    "PieceSent",
+    "PieceStored",
     "PipelineSent",
     "Probe",
     "Ranges",
@@ -148,12 +169,15 @@ __all__ = [
     "RegisterWorker",
     "ReleaseClient",
     "RequestHoldings",
+    "RequestPart",
+    "RequestPiece",
     "RequestPipeline",
     "RequestRefused",
     "RequestSplits",
     "RequestStatus",
     "SplitsAssigned",
     "StatusReported",
+    "StorePiece",
     "StreamGrant",
     "TaskDefinition",
     "TaskList",
@@ -167,4 +191,5 @@ __all__ = [
     "WorkerHeartbeatAnswered",
     "WorkerRegistered",
     "WorkerStopped",
+    "is_digest",
 ]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from zmqdata.messages.parts import DatasetDescription, JobParameters, Message, Ranges, Reader, TaskList
+from zmqdata.messages.parts import PIECE_BYTES, DatasetDescription, JobParameters, Message, Ranges, Reader, TaskList
 
 # --- client -> dispatcher -----------------------------------------------------------------------------------------
 
 
 class RegisterDataset(Message, frozen=True):
-    """From a client before its first read. The dispatcher stores the pipeline and answers ``DatasetRegistered``.
+    """From a client before its first read. The dispatcher stores the pipeline and answers ``DatasetRegistered``, or
+    ``RequestPart`` while it lacks a part; the client sends that and then registers again.
 
     ``dataset_id=None`` lets the dispatcher choose. Repeating it with the same digest yields the same id. A dataset
     without a chosen id is removed when no job has read it for long, unless somebody has asked to ``keep`` it.
+    ``pipeline`` is empty where it is one of the description's parts.
     """
 
     request: str
@@ -19,6 +21,19 @@ class RegisterDataset(Message, frozen=True):
     description: DatasetDescription
     pipeline: bytes
     keep: bool = False
+
+
+class StorePiece(Message, frozen=True):
+    """From a client that was asked for a part: its bytes from ``offset`` on, answered ``PieceStored``.
+
+    A few pieces may be on their way at a time. When no answer comes, the client registers again.
+    """
+
+    request: str
+    digest: str
+    size: int
+    offset: int
+    content: bytes
 
 
 class DescribeDataset(Message, frozen=True):
@@ -85,6 +100,29 @@ class DatasetRegistered(Message, frozen=True):
 
     request: str
     dataset_id: str
+
+
+class RequestPart(Message, frozen=True):
+    """The dispatcher needs a part before it can register the dataset, from byte ``have`` on.
+
+    Larger pieces than ``piece_bytes`` are not taken.
+    """
+
+    request: str
+    digest: str
+    have: int
+    piece_bytes: int = PIECE_BYTES
+
+
+class PieceStored(Message, frozen=True):
+    """So many bytes of the part are kept; all of them once the whole part has proved to be what its digest says.
+
+    Fewer than before: it has not, and begins anew.
+    """
+
+    request: str
+    digest: str
+    have: int
 
 
 class DatasetDescribed(Message, frozen=True):

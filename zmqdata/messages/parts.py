@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
 
 from zmqdata.splits import Split, SplitSource
@@ -17,11 +19,35 @@ class Message(Struct, frozen=True, tag=True):
     """Base of all messages."""
 
 
+DIGEST = re.compile("[0-9a-f]{64}")
+
+PIECE_BYTES = 2 << 20
+"""Parts travel in pieces of so many bytes at most."""
+MOST_PIECE_BYTES = 16 << 20
+"""Longer pieces are refused."""
+MOST_WHOLE_BYTES = 32 << 10
+"""A packed pipeline longer than this travels as a part, in pieces: no dispatcher refuses messages of this size."""
+
+
+def is_digest(text: str) -> bool:
+    """Whether it is 64 hexadecimal characters, and so may name a file."""
+    return DIGEST.fullmatch(text) is not None
+
+
+class Part(Struct, frozen=True):
+    """A piece of a pipeline's content: the SHA-256 of its bytes, in 64 hexadecimal characters, and their number."""
+
+    digest: str
+    size: int
+
+
 class DatasetDescription(Struct, frozen=True):
     """What the dispatcher and clients need to know of a pipeline without opening it.
 
     ``sources`` holds one entry per source in left-to-right order, or is None with the reason in ``unsplittable``.
     ``element_spec`` is the encoded spec, or None when unknown. ``python`` is the client's interpreter version.
+    ``digest`` is that of the packed pipeline, which names its ``parts``: large arrays and shipped code, stored and sent
+    apart from it. It is a part itself where it is too large to go along with ``RegisterDataset``.
     """
 
     digest: str
@@ -33,6 +59,7 @@ class DatasetDescription(Struct, frozen=True):
     compression: str | None
     python: str
     version: str
+    parts: tuple[Part, ...] = ()
 
 
 class JobParameters(Struct, frozen=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from zmqdata import commands as c
 from zmqdata import messages as m
@@ -15,12 +15,23 @@ from zmqdata.core.dispatcher import DispatcherCore
 from zmqdata.core.snapshots import snapshot
 from zmqdata.core.state import DispatcherState
 from zmqdata.dispatcher.gate import Gate
-
-if TYPE_CHECKING:
-    from zmqdata.testing.world import World
+from zmqdata.testing.checks import Laws
+from zmqdata.testing.clock import Clock
+from zmqdata.testing.disk import SimulatedDisk
+from zmqdata.testing.network import SimulatedNetwork
 
 LONG = 30_000
 """Bytes at which a simulated journal is replaced by a snapshot."""
+
+
+class Surroundings(Protocol):
+    """What a node needs of the world that it lives in. ``disk``: where the dispatcher keeps a journal, if it does."""
+
+    seed: int
+    clock: Clock
+    network: SimulatedNetwork
+    laws: Laws
+    disk: SimulatedDisk | None
 
 
 class Node:
@@ -32,7 +43,7 @@ class Node:
         core: what decides for it.
     """
 
-    def __init__(self, world: World, name: str, core: Any) -> None:
+    def __init__(self, world: Surroundings, name: str, core: Any) -> None:
         self.world = world
         self.name = name
         self.core = core
@@ -82,7 +93,7 @@ class SimulatedDispatcher(Node):
 
     core: DispatcherCore
 
-    def __init__(self, world: World, name: str, core: DispatcherCore) -> None:
+    def __init__(self, world: Surroundings, name: str, core: DispatcherCore) -> None:
         super().__init__(world, name, core)
         self.gate = Gate()
         if world.disk is not None:

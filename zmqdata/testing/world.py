@@ -34,6 +34,7 @@ class SimulatedWorker(Node):
     """A worker with runners of simulated tasks."""
 
     core: WorkerCore
+    world: World
 
     def __init__(self, world: World, name: str, buffer_bytes: int) -> None:
         super().__init__(world, name, WorkerCore(WorkerProfile(name, name, buffer_bytes=buffer_bytes)))
@@ -100,6 +101,7 @@ class SimulatedClient(Node):
     """
 
     core: ConsumerCore
+    world: World
 
     def __init__(self, world: World, name: str, repetition: int, limit: int | None) -> None:
         profile = ConsumerProfile(name, world.job, repetition, "simulation", max_outstanding=limit)

@@ -6,12 +6,11 @@ produced as much as it may.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import msgspec
 
 from zmqdata import commands as c
 from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder
@@ -21,10 +20,11 @@ from zmqdata.failures import encode_failure
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.messages import TaskDefinition
 from zmqdata.nodes import Options, options_of
-from zmqdata.pipelines import PackedPipeline, open_pipeline
+from zmqdata.pipelines import FindPart, PackedPipeline, open_pipeline
 from zmqdata.remote_errors import text_of
 from zmqdata.sharding import shard_statically
 from zmqdata.splits import Split, SplitProvider
+from zmqdata.transport.folders import own_folder
 
 log = logging.getLogger(__name__)
 
@@ -128,6 +128,7 @@ class TaskRunner:
         post: takes events for the worker core, from any thread.
         worker: our address, for error texts.
         has_far_client: whether somebody on another host reads; on one host "AUTO" compresses nothing.
+        find_part: gives the content of a part of the pipeline by its digest.
     """
 
     def __init__(
@@ -138,12 +139,14 @@ class TaskRunner:
         post: Callable[[object], None],
         worker: str,
         has_far_client: Callable[[], bool],
+        find_part: FindPart,
     ) -> None:
         self.definition = definition
         self.key = (definition.task, definition.attempt)
         self.providers = [self._provider(source, entries) for source, entries in enumerate(definition.ledger)]
         self._pipeline = pipeline
         self._reason = reason
+        self._find_part = find_part
         self._label = ""
         self._post = post
         self._worker = worker
@@ -223,12 +226,12 @@ class TaskRunner:
     def _open(self) -> ElementIterator:
         if self._reason:
             raise FailedPreconditionError(self._reason)
-        packed = msgspec.msgpack.decode(self._pipeline, type=PackedPipeline)
-        if packed.digest != self.definition.digest:
+        encoded = self._pipeline or self._find_part(self.definition.digest) or b""
+        if hashlib.sha256(encoded).hexdigest() != self.definition.digest:
             raise FailedPreconditionError(
                 "The dispatcher sent another pipeline than the one that was registered. Was its work folder changed?"
             )
-        whole = open_pipeline(packed)
+        whole = open_pipeline(PackedPipeline.decode(encoded), self._find_part, own_folder())
         self._pipeline = b""
         self._label = whole.label
         task = self.definition

@@ -37,6 +37,7 @@ from zmqdata.transport.local import announce_worker, withdraw_worker
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 from zmqdata.worker.links import LinkSockets
+from zmqdata.worker.partcache import PartCache
 from zmqdata.worker.runner import TaskRunner
 from zmqdata.worker.status import status_of
 
@@ -81,6 +82,7 @@ class WorkerShell:
         announce_worker(self.address)
         self.core = WorkerCore(_profile(config, self.address))
         self.config = config
+        self.parts = PartCache(config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon)
         self.runners: dict[tuple[int, int], TaskRunner] = {}
         self.registered = threading.Event()
         self.quiet = False
@@ -93,6 +95,9 @@ class WorkerShell:
             c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
             c.StartTask: self._start_task,
             c.StopTask: self._stop_task,
+            c.ClaimPart: self.parts.claim,
+            c.KeepPiece: self.parts.keep,
+            c.ReleaseParts: self.parts.release,
             c.FeedSplits: self._feed_splits,
             c.AllowProduction: lambda command: self._runner(command, lambda runner: runner.allow(command.size)),
             c.FlushTask: lambda command: self._runner(command, lambda runner: runner.flush()),
@@ -110,6 +115,7 @@ class WorkerShell:
         for runner in self.runners.values():
             if not runner.join(RUNNER_PATIENCE):
                 log.warning("task %s is still in user code; leaving it behind", runner.key[0])
+        self.parts.close()
         self.links.close()
         self.router.close()
         self.dispatcher.close()
@@ -193,6 +199,7 @@ class WorkerShell:
             self._report_soon,
             self.address,
             lambda: self.links.has_far_client,
+            self.parts.find,
         )
         self.runners[runner.key] = runner
         runner.start()
