@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from zmqdata.core.holdings import Holdings
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.state import Task
+from zmqdata.core.state import Iteration, Task
+from zmqdata.messages import JobParameters
 
 
 def task(total: int | None = None, delivered: tuple[tuple[int, int], ...] = ()) -> Task:
@@ -51,3 +52,23 @@ def test_a_settled_task_leaves_nothing_behind() -> None:
     holdings.forget(4000)
     holdings.forget(4000)
     assert holdings.waiting == {}
+
+
+def test_the_rest_is_asked_after_a_restart() -> None:
+    """Those whose answer is known from before are not asked again; with nobody left to ask the wait is over."""
+    holdings, one = Holdings(), task()
+    one.held["k"] = RangeSet([(0, 5)])
+    holdings.ask_rest(one, {"k", "l"})
+    assert holdings.waiting == {4000: {"l"}}
+    holdings.forget(4000)
+    holdings.ask_rest(one, {"k"})
+    assert not holdings.is_open(one)
+
+
+def test_what_a_client_holds_alone_is_known() -> None:
+    """A task of which a client has something that was not delivered has to be made again without it."""
+    job = JobParameters("job", "dataset", "DYNAMIC")
+    holdings, iteration, one = Holdings(), Iteration(2000, job, 0, 7, []), task(10, ((0, 4),))
+    iteration.tasks[4000] = one
+    one.held = {"k": RangeSet([(0, 3)]), "l": RangeSet([(3, 6)])}
+    assert [holdings.only_with(client, iteration) for client in "klm"] == [set(), {4000}, set()]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from zmqdata import updates as u
 from zmqdata.core.placement import Placement, WorkerFacts
-from zmqdata.core.state import Iteration, Task
-from zmqdata.messages import JobParameters
+from zmqdata.core.state import DispatcherState, Iteration, Task
+from zmqdata.messages import DatasetDescription, JobParameters
+from zmqdata.splits import IndexSplits
 
 
 class Listed:
@@ -86,3 +88,24 @@ def test_a_worker_forgets_a_task() -> None:
     facts.drop(1)
     facts.drop(2)
     assert (facts.tasks, facts.leases) == (set(), {})
+
+
+def test_workers_of_a_former_dispatcher_are_taken_over() -> None:
+    """Their facts are those that were written, with the tasks that they host and that are not settled."""
+    state = DispatcherState()
+    description = DatasetDescription("digest", "print", (IndexSplits(10),), "", None, -2, None, "3.11", "0")
+    for update in (
+        u.AddWorkerUpdate("w", "tcp://w:1", ("GPU",), "3.11"),
+        u.RegisterDatasetUpdate("dataset", description),
+        u.CreateJobUpdate(JobParameters("job", "dataset", "DYNAMIC")),
+        u.CreateIterationUpdate(2000, "job", 0, 7),
+        u.CreateTaskUpdate(4000, 2000, 8),
+        u.CreateTaskUpdate(4001, 2000, 8),
+        u.HostTaskUpdate(4000, 1, "w"),
+        u.HostTaskUpdate(4001, 1, "w"),
+        u.RemoveTaskUpdate(4001),
+    ):
+        state.apply(update)
+    placement = Placement()
+    placement.restore(state)
+    assert placement.facts == {"w": WorkerFacts("tcp://w:1", ("GPU",), "3.11", tasks={4000})}
