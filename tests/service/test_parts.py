@@ -190,8 +190,8 @@ def test_a_cache_without_room_is_an_error_with_a_remedy(make_service: Callable[.
 
 
 def test_a_dispatcher_that_cannot_keep_a_part_says_so(make_service: Callable[..., Service], tmp_path: Path) -> None:
-    """A full disk, or a work folder that is gone, is the error of who registers."""
-    service = make_service(1, work_dir=str(tmp_path / "work"))
+    """A full disk, or a work folder that is gone, is the error of who registers, and without a journal no more."""
+    service = make_service(1, work_dir=str(tmp_path / "work"), fault_tolerant_mode=False)
     (tmp_path / "work" / "pipelines").rmdir()
     table = np.zeros(2 * MEGABYTE, np.uint8)
     with pytest.raises(ResourceExhaustedError, match=r"No such file or directory: .*work.*--work-dir"):

@@ -84,7 +84,7 @@ class Scenario:
             self.cut_data,
             self.worsen,
             self.crash_dispatcher,
-            self.crash_dispatcher,
+            self.crash_both,
         ]
 
     def _some_worker(self) -> SimulatedWorker | None:
@@ -175,6 +175,11 @@ class Scenario:
         seconds = self.random.choice([0.0, 0.05, 0.5, 3.0, 8.0])
         self.world.laws.tell(DISPATCHER, f"is killed for {seconds} s")
         self.world.restart_dispatcher(seconds)
+
+    def crash_both(self) -> None:
+        """A worker dies, and the dispatcher while it is busy with that."""
+        self.kill_worker()
+        self.world.clock.after(self.random.uniform(0.0, 3.0), self.crash_dispatcher)
 
     def worsen(self) -> None:
         """The network is bad in another way from now on."""
