@@ -165,6 +165,7 @@ class DispatcherCore:
             self._asked = now
             self.hosting.ask_again()
             self.hosting.adopt(now)
+        self.jobs.coordination.tick(now)
 
     # --- workers
 

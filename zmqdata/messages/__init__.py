@@ -51,6 +51,7 @@ from zmqdata.messages.parts import (
     JobParameters,
     Message,
     Part,
+    Plan,
     Ranges,
     Reader,
     StreamGrant,
@@ -59,6 +60,7 @@ from zmqdata.messages.parts import (
     TaskPlace,
     TaskReport,
     is_digest,
+    View,
 )
 from zmqdata.messages.workers import (
     DropTask,
@@ -162,6 +164,7 @@ __all__ = [
     "PieceSent",
     "PieceStored",
     "PipelineSent",
+    "Plan",
     "Probe",
     "Ranges",
     "Reader",
@@ -187,6 +190,7 @@ __all__ = [
     "ToClient",
     "ToDispatcher",
     "ToWorker",
+    "View",
     "WorkerHeartbeat",
     "WorkerHeartbeatAnswered",
     "WorkerRegistered",
