@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from zmqdata.testing.checks import LawBroken, Laws
+from zmqdata.testing.coordinated import CoordinatedScenario
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.iterators import NotResumable, check_iterator
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
