@@ -89,7 +89,7 @@ class Coordination:
         rounds = iteration.rounds
         if rounds is None:
             return ()
-        end = rounds.end(iteration.totals) if iteration.closed else None
+        end = _end_of(iteration, rounds)
         nobody = [index for index in range(len(rounds.steps)) if index not in iteration.consumers]
         return tuple(index for index in nobody if end is None or rounds.steps[index] < end)
 
@@ -100,7 +100,8 @@ class Coordination:
         rounds = iteration.rounds
         if rounds is None:
             return None
-        return m.Plan(tuple(rounds.views), rounds.horizon, iteration.totals, self.missing(iteration))
+        end = _end_of(iteration, rounds)
+        return m.Plan(tuple(rounds.views), rounds.horizon, iteration.totals, self.missing(iteration), end)
 
     def take(self, iteration: Iteration, client: str, steps: int, near: int, now: float) -> None:
         """Counts what a consumer reports, and moves the horizon before it gets there."""
@@ -167,6 +168,10 @@ class Coordination:
 
 def _consumer_of(iteration: Iteration, client: str) -> int | None:
     return next((index for index, name in iteration.consumers.items() if name == client), None)
+
+
+def _end_of(iteration: Iteration, rounds: Rounds) -> int | None:
+    return rounds.end(iteration.totals, [task.task for task in iteration.live_tasks]) if iteration.closed else None
 
 
 def _nobody_came(iteration: Iteration, missing: tuple[int, ...]) -> str:

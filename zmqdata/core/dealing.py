@@ -5,7 +5,6 @@ What is dealt here is sent by the worker core, which asks again whenever somethi
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -98,5 +97,5 @@ def dealing_for(definition: TaskDefinition, cache_bytes: int) -> Dealing:
         cache_bytes: size of the window where every trainer reads all.
     """
     if definition.num_consumers is not None:
-        return RoundRobin(definition.num_consumers, RangeSet(definition.skip).missing(0, sys.maxsize)[0][0])
+        return RoundRobin(definition.num_consumers, definition.passed)
     return Windowed(cache_bytes) if definition.cache else FirstCome()

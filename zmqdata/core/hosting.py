@@ -237,6 +237,7 @@ class Hosting:
             shard=task.shard or 0,
             num_consumers=iteration.job.num_consumers,
             finite=iteration.job.finite,
+            passed=iteration.rounds.passed(task.task, task.total) if iteration.rounds is not None else (),
             cache=iteration.job.cache,
             by_reference=iteration.job.by_reference,
             iteration_seed=iteration.seed,

@@ -39,9 +39,10 @@ class Lane:
         self.streams: list[LaneStream] = []
 
     def add(self, portion: Portion) -> None:
-        """Takes the next block that was made."""
-        self.portions.append(portion)
-        self.ahead += portion.size
+        """Takes the next block that was made, if anybody may need it."""
+        if _stop(portion) > self.floor:
+            self.portions.append(portion)
+            self.ahead += portion.size
 
     def begin(self) -> None:
         """Whoever is first now gets everything from what it lacks on."""
@@ -123,12 +124,13 @@ class RoundRobin:
 
     Args:
         num_consumers: how many consumers there are.
-        low: the first round that any of them may need.
+        passed: the rounds that each of them has behind it; empty for none.
     """
 
-    def __init__(self, num_consumers: int, low: int) -> None:
+    def __init__(self, num_consumers: int, passed: tuple[int, ...] = ()) -> None:
         self.streams: dict[str, Stream] = {}
-        self.lanes = [Lane(low, KEPT_BYTES // num_consumers) for _ in range(num_consumers)]
+        kept = KEPT_BYTES // num_consumers
+        self.lanes = [Lane(low, kept) for low in passed or (0,) * num_consumers]
 
     @property
     def ahead(self) -> int:

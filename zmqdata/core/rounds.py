@@ -151,6 +151,12 @@ class Rounds:
         """Whether it is these tasks that take turns already."""
         return bool(self.views) and [task for task, _ in self.views[-1].tasks] == [task for task, _ in tasks]
 
-    def end(self, totals: Mapping[int, int]) -> int | None:
-        """The step from which on no task of the last view has anything; None while some may have."""
-        return last_step(self.views[-1], totals) if self.views else None
+    def end(self, totals: Mapping[int, int], live: Iterable[int]) -> int | None:
+        """The step before which everything lies that these tasks have; None while there may be more."""
+        fresh = any(totals.get(task, 1) for task in live if task not in self.known)
+        return last_step(self.views[-1], totals) if self.views and not fresh else None
+
+    def passed(self, task: int, total: int | None) -> tuple[int, ...]:
+        """How many rounds of a task each consumer has behind it, of ``total`` if that is known."""
+        counts = (rounds_before(self.views, task, step) for step in self.steps)
+        return tuple(count if total is None else min(count, total) for count in counts)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.reading import Reading, ReadTask
-from zmqdata.core.rounds import Run, last_step, rounds_before, run_at
+from zmqdata.core.rounds import Run, rounds_before, run_at
 
 Held = tuple[m.Block, object]
 
@@ -109,7 +109,4 @@ class Stepping(Reading):
         return {}
 
     def is_over(self, closed: bool) -> bool:
-        if not closed or not self._plan.views or self.waiting:
-            return False
-        end = last_step(self._plan.views[-1], self._plan.totals)
-        return end is not None and self.step >= end
+        return self._plan.end is not None and self.step >= self._plan.end and not self.waiting

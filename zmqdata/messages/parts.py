@@ -116,13 +116,15 @@ class Plan(Struct, frozen=True):
     """Which steps the consumers of a coordinated job may read, and what they consist of.
 
     Steps below ``horizon`` may be read; what they are never changes. ``totals``: the rounds of the tasks that have come
-    to their end. ``missing``: the consumers that nobody is at present, which the others wait for.
+    to their end. ``missing``: the consumers that nobody is at present, which the others wait for. ``end``: the step
+    before which everything lies, once that is known.
     """
 
     views: tuple[View, ...]
     horizon: int
     totals: dict[int, int]
     missing: tuple[int, ...] = ()
+    end: int | None = None
 
 
 class TaskList(Struct, frozen=True):
@@ -143,9 +145,10 @@ class TaskDefinition(Struct, frozen=True):
 
     ``ledger`` holds the splits handed out so far, per source; ``skip`` the ranges of elements that consumers have
     already, which are made again but not sent. ``shard`` of ``num_shards`` is the task's static part, where there are
-    any. ``num_consumers``, ``finite``, ``cache`` and ``by_reference`` are the job's. What is random follows from
-    ``seed``, or from ``iteration_seed`` where all tasks of the iteration must draw the same, or from a seed in the
-    pipeline together with ``repetition``, the repetition of the job.
+    any. ``num_consumers``, ``finite``, ``cache`` and ``by_reference`` are the job's; ``passed``: how many rounds each
+    numbered consumer has behind it. What is random follows from ``seed``, or from ``iteration_seed`` where all tasks of
+    the iteration must draw the same, or from a seed in the pipeline together with ``repetition``, the repetition of the
+    job.
     """
 
     task: int
@@ -163,6 +166,7 @@ class TaskDefinition(Struct, frozen=True):
     shard: int = 0
     num_consumers: int | None = None
     finite: str | None = None
+    passed: tuple[int, ...] = ()
     cache: bool = False
     by_reference: bool = False
     iteration_seed: int = 0

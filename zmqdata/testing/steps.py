@@ -97,8 +97,8 @@ class StepLaws:
             found = set(self.paths.get(consumer, Path()).steps)
             if found != self.places.keys():
                 lacking = sorted(self.places.keys() - found)[:9]
-                tasks = [self.places[step][0] for step in lacking]
-                self.laws.fail(f"consumer {consumer} has skipped steps {lacking}", *tasks)
+                numbers = [self.places[step][0] for step in lacking]
+                self.laws.fail(f"consumer {consumer} has skipped steps {lacking}", *numbers)
         copies = [[task] for task in iteration.live_tasks]
         for tasks in copies if iteration.job.processing_mode == "OFF" else [iteration.live_tasks]:
             self._check_elements(tasks, Counter(everything), iteration)
