@@ -58,8 +58,8 @@ class ConsumerCore:
         self.opened = False
         self.finished = False
         self.task_list = m.TaskList(-1, (), False)
-        self._is_numbered = profile.reader.consumer_index is not None
-        self.reading = (Stepping if self._is_numbered else Reading)(profile.max_outstanding, self._do)
+        self.is_numbered = profile.reader.consumer_index is not None
+        self.reading = (Stepping if self.is_numbered else Reading)(profile.max_outstanding, self._do)
         who = LinkProfile(profile.client, profile.host, profile.transports, profile.reader, profile.process)
         self.links = ReadLinks(who, self._do, self.reading.grants)
         self._commands: list[object] = []
@@ -153,7 +153,7 @@ class ConsumerCore:
             self._take_list(message.task_list, now)
 
     def _tell_what_is_gone(self, message: m.IterationOpened) -> None:
-        if self._is_numbered:
+        if self.is_numbered:
             if message.step:
                 who = f"consumer {self.profile.reader.consumer_index} of job {self.profile.job.name!r}"
                 self._do(c.Note("info", f"{who} goes on at step {message.step}, where the one before it was"))
@@ -192,7 +192,7 @@ class ConsumerCore:
 
     def _take_list(self, task_list: m.TaskList, now: float) -> None:
         # Before it is told where it begins, a numbered consumer cannot say what it lacks.
-        too_early = self._is_numbered and not self.opened
+        too_early = self.is_numbered and not self.opened
         if task_list.version < self.task_list.version or self.finished or too_early:
             return
         self.task_list = task_list

@@ -59,8 +59,8 @@ from zmqdata.messages.parts import (
     TaskList,
     TaskPlace,
     TaskReport,
-    is_digest,
     View,
+    is_digest,
 )
 from zmqdata.messages.workers import (
     DropTask,
