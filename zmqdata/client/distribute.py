@@ -38,6 +38,7 @@ from zmqdata.transport.local import local_workers, token_of_process
 log = logging.getLogger(__name__)
 
 DISPATCHER_TIMEOUT = 3600.0
+CONSUMER_TIMEOUT = 300.0
 @dataclass
 class Registration:
     """A dataset on its way to a dispatcher, or known there by its id. ``node`` is None where only the id is ours."""
@@ -132,8 +133,10 @@ class DataServiceDataset(Node):
 
     @property
     def cardinality(self) -> int:
-        """tf.data's rule: known only where it is zero or infinite."""
+        """tf.data's rule: known only where it is zero or infinite, as it is where consumers read in step."""
         inner = self.registration.description.cardinality
+        if self.options.num_consumers is not None:
+            return INFINITE_CARDINALITY if self.options.finite is None else UNKNOWN_CARDINALITY
         return inner if inner in (0, INFINITE_CARDINALITY) else UNKNOWN_CARDINALITY
 
     def spec(self, infer: Infer) -> Any:
@@ -153,6 +156,9 @@ class DataServiceDataset(Node):
             block_elements=options.max_outstanding_requests,
             cache=cache is not None,
             by_reference=options.is_local,
+            num_consumers=options.num_consumers,
+            finite=options.finite,
+            consumer_timeout=options.consumer_timeout,
         )
         return ConsumerProfile(
             client=secrets.token_hex(16),
@@ -164,7 +170,7 @@ class DataServiceDataset(Node):
             host=host_token(),
             transports=options.transports,
             heartbeat=options.heartbeat,
-            reader=m.Reader(trainer_id=cache.trainer_id if cache is not None else ""),
+            reader=m.Reader(options.consumer_index, cache.trainer_id if cache is not None else ""),
             local_workers=local_workers(),
             process=token_of_process() if options.is_local else "",
         )
@@ -179,6 +185,8 @@ def distribute(
     processing_mode: ShardingPolicy | str,
     service: str | tuple[str, str],
     job_name: str | None = None,
+    consumer_index: int | None = None,
+    num_consumers: int | None = None,
     *,
     max_outstanding_requests: int | None = None,
     data_transfer_protocol: str | None = None,
@@ -188,6 +196,8 @@ def distribute(
     task_refresh_interval_hint_ms: int | None = None,
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
     ship: Sequence[ShippedSource] = (),
+    finite: str | None = None,
+    consumer_timeout: float = CONSUMER_TIMEOUT,
 ) -> Callable[[Dataset], Dataset]:
     """Has the dataset that it is applied to run by the service's workers (tf.data's ``distribute``).
 
@@ -201,6 +211,9 @@ def distribute(
         service: the dispatcher, ``"tcp://host:port"``, ``"host:port"`` or ``(protocol, address)``.
         job_name: clients that give the same name share the job: each element goes to one of them. None: a job of its
             own for this dataset object.
+        consumer_index: for coordinated reads, which of the ``num_consumers`` this client is, from 0 on.
+        num_consumers: how many clients read the job in step: step n of each of them comes from the same worker and the
+            same round of ``num_consumers`` elements there (tf.data's coordinated reads).
         max_outstanding_requests: most elements that each worker may have on its way to this client; None: as many as
             it takes to keep the training loop from waiting, within a budget of bytes. Clients that share a job should
             give the same number: the first one's bounds how many elements travel together.
@@ -216,6 +229,10 @@ def distribute(
         ship: modules and packages of yours that workers lack: the modules themselves, their names, or paths to their
             folders or ``.py`` files. Their source goes along, once, and only this dataset imports it; what the script
             itself defines needs no mention. ``docs/shipping-code.md`` has the limits. Ours.
+        finite: what becomes, in coordinated reads, of a last round that is not full: ``"drop"`` (left out and counted)
+            or ``"pad"`` (filled with its own elements). None: the dataset must be infinite, as in tf.data; ours.
+        consumer_timeout: seconds for which the other consumers of a coordinated job wait for one that has not come or
+            has died; then all get ``UnavailableError``. Who comes in time goes on where that one was; ours.
 
     Returns:
         A function for ``Dataset.apply``.
@@ -224,6 +241,8 @@ def distribute(
         ValueError: an argument has a wrong type or value; the text says what was expected. By the returned function
             also for a module that cannot be shipped.
         InvalidArgumentError: arguments contradict each other.
+        FailedPreconditionError: (by iterators) coordinated reads of a finite dataset without ``finite``, or as a
+            consumer that another client reads as.
         NotFoundError: ``service`` or ``data_transfer_protocol`` names a protocol that does not exist.
         TypeError: (by the returned function) the pipeline holds something that cannot be sent to another process.
 
@@ -246,6 +265,10 @@ def distribute(
         target_workers=target_workers,
         task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
         dispatcher_timeout=dispatcher_timeout,
+        consumer_index=consumer_index,
+        num_consumers=num_consumers,
+        finite=finite,
+        consumer_timeout=consumer_timeout,
     )
 
     def apply_distribute(dataset: Dataset) -> Dataset:
@@ -313,6 +336,8 @@ def from_dataset_id(
     dataset_id: str,
     element_spec: Any = None,
     job_name: str | None = None,
+    consumer_index: int | None = None,
+    num_consumers: int | None = None,
     *,
     max_outstanding_requests: int | None = None,
     data_transfer_protocol: str | None = None,
@@ -320,6 +345,8 @@ def from_dataset_id(
     target_workers: str = "AUTO",
     task_refresh_interval_hint_ms: int | None = None,
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
+    finite: str | None = None,
+    consumer_timeout: float = CONSUMER_TIMEOUT,
 ) -> Dataset:
     """A dataset that reads what was registered under an id (tf.data's ``from_dataset_id``).
 
@@ -331,12 +358,16 @@ def from_dataset_id(
         dataset_id: what ``register_dataset`` gave.
         element_spec: what elements look like, where the dispatcher does not know it.
         job_name: as for ``distribute``; jobs of different dataset ids never share a name.
+        consumer_index: as for ``distribute``.
+        num_consumers: as for ``distribute``.
         max_outstanding_requests: as for ``distribute``.
         data_transfer_protocol: as for ``distribute``.
         cross_trainer_cache: as for ``distribute``.
         target_workers: as for ``distribute``.
         task_refresh_interval_hint_ms: as for ``distribute``.
         dispatcher_timeout: as for ``distribute``.
+        finite: as for ``distribute``.
+        consumer_timeout: as for ``distribute``.
 
     Returns:
         The distributed dataset.
@@ -364,6 +395,10 @@ def from_dataset_id(
         target_workers=target_workers,
         task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
         dispatcher_timeout=dispatcher_timeout,
+        consumer_index=consumer_index,
+        num_consumers=num_consumers,
+        finite=finite,
+        consumer_timeout=consumer_timeout,
     )
     if not isinstance(dataset_id, str) or not dataset_id:
         raise ValueError(f"`dataset_id` must be a non-empty string, got {dataset_id!r}")
