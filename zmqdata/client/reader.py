@@ -106,9 +106,11 @@ class ReaderShell:
     def took_all(self, delivery: Delivery) -> None:
         """The training loop has taken the last element of the first block."""
         self._taken.put(delivery)
-        self.loop.post(self._report_taken)
         if self.queue and self.queue[0] is delivery:
             self.queue.popleft()
+        # A part of a block, as numbered consumers get them, returns no credit: it may wait for others to be told with.
+        if delivery.size or not self.queue:
+            self.loop.post(self._report_taken)
 
     def ask_to_close(self) -> None:
         """Says goodbye in the background; the thread ends by itself soon after."""
