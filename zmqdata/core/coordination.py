@@ -135,7 +135,9 @@ class Coordination:
     def begin(self, iteration: Iteration, now: float) -> None:
         """Lets the consumers of an iteration begin as soon as all are there, and anything to read."""
         rounds = iteration.rounds
-        if rounds is None or rounds.views or self.missing(iteration) or not iteration.live_tasks:
+        if rounds is None or rounds.views or iteration.failure is not None or not iteration.live_tasks:
+            return
+        if self.missing(iteration):
             return
         tasks = tuple((task.task, 0) for task in iteration.live_tasks)
         self.out.commit(u.CreateViewUpdate(iteration.iteration, tasks))
@@ -147,8 +149,8 @@ class Coordination:
         """Begins what can begin, and ends what has waited in vain."""
         coordinated = [one for one in self.out.state.iterations.values() if one.rounds is not None]
         for iteration in coordinated:
+            self.begin(iteration, now)
             if iteration.failure is None:
-                self.begin(iteration, now)
                 self._wait(iteration, now)
         known = {iteration.iteration for iteration in coordinated}
         for facts in (self._moved, self._missing_since):

@@ -147,7 +147,7 @@ class Hosting:
         return self.out.state.tasks[number]
 
     def _employ(self, name: str, iteration: Iteration) -> None:
-        if not self.placement.may_host(name, iteration):
+        if iteration.failure is not None or not self.placement.may_host(name, iteration):
             return
         orphans = [task for task in self._orphans(iteration) if self.placement.is_place_of(task, name)]
         for task in orphans:
