@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from zmqdata.core.state import Iteration
 from zmqdata.splits import IndexSplits
 from zmqdata.testing import Transcript
 
-DESCRIPTION = m.DatasetDescription("d" * 64, "print", (IndexSplits(10),), "", b"spec", -1, None, "3.11", "0")
+DIGEST = hashlib.sha256(b"pipeline").hexdigest()
+DESCRIPTION = m.DatasetDescription(DIGEST, "print", (IndexSplits(10),), "", None, -1, None, "3.11", "0")
 JOB = m.JobParameters("job", "dataset", "OFF", num_consumers=2, consumer_timeout=60.0)
 
 
@@ -289,7 +291,7 @@ def test_what_is_no_consumer_is_refused(changes: Any, consumer: int | None, erro
 def test_finite_input_is_refused_without_a_rule() -> None:
     """A known cardinality other than infinite needs ``finite``."""
     desk = Desk()
-    finite = structs.replace(DESCRIPTION, digest="e" * 64, cardinality=100)
+    finite = structs.replace(DESCRIPTION, cardinality=100)
     desk.hear("somebody", m.RegisterDataset("request", "finite", finite, b"pipeline"))
     desk.job = structs.replace(desk.job, dataset_id="finite")
     desk.open("k", 0)

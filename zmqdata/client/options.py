@@ -120,12 +120,12 @@ def checked_options(
         compression=validate_compression(compression),
         cross_trainer_cache=cross_trainer_cache,  # type: ignore[arg-type]  # checked above
         target_workers=target,
-        heartbeat=milliseconds / 1000,  # type: ignore[operator]
-        dispatcher_timeout=dispatcher_timeout,  # type: ignore[arg-type]
-        consumer_index=consumer_index,  # type: ignore[arg-type]
-        num_consumers=num_consumers,  # type: ignore[arg-type]
-        finite=finite,  # type: ignore[arg-type]
-        consumer_timeout=consumer_timeout,  # type: ignore[arg-type]
+        heartbeat=milliseconds / 1000,  # type: ignore[operator]  # checked above
+        dispatcher_timeout=dispatcher_timeout,  # type: ignore[arg-type]  # checked above
+        consumer_index=consumer_index,  # type: ignore[arg-type]  # checked above
+        num_consumers=num_consumers,  # type: ignore[arg-type]  # checked above
+        finite=finite,  # type: ignore[arg-type]  # checked above
+        consumer_timeout=consumer_timeout,  # type: ignore[arg-type]  # checked above
     )
 
 
