@@ -22,6 +22,8 @@ SAY_SO_AFTER = 5.0
 WAITING_AFTER = 10.0
 GOODBYE = 2.0
 MOST_BREACHES = 3
+REPORT_BYTES = 4 << 20
+REPORT_PAUSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class ConsumerCore:
         self._began: float | None = None
         self._asked: float | None = None
         self._near = 0
+        self._unreported_bytes = 0
         self._heard = 0.0
         self._said = 0.0
         self._starving: float | None = None
@@ -136,6 +139,7 @@ class ConsumerCore:
         if self.opened:
             report, delivered, steps = self._next_report()
             self._near = self.reading.near
+            self._unreported_bytes = 0
             self._send(m.ClientHeartbeat(who.client, self.task_list.version, report, delivered, steps, self._near))
         else:
             self._send(m.OpenIteration(who.client, who.job, who.repetition, who.reader, who.local_workers))
@@ -227,7 +231,15 @@ class ConsumerCore:
         grant = self.reading.hand_out(event)
         if grant is not None:
             self.links.grant(self.reading.tasks[event.task].place.address, grant)
+        self._unreported_bytes += event.size
+        self._report_soon(now)
         self._ask_on(now)
+
+    def _report_soon(self, now: float) -> None:
+        """Workers keep for a successor what is not reported yet, but not much of it."""
+        pause = now - (self._asked or 0.0)
+        if self.is_numbered and self._unreported_bytes >= REPORT_BYTES and pause >= REPORT_PAUSE:
+            self._speak(now)
 
     def _ask_on(self, now: float) -> None:
         """Has the horizon moved before a numbered consumer gets there."""
