@@ -70,7 +70,9 @@ class ConsumerCore:
         self._near = 0
         self._unreported_bytes = 0
         self._heard = 0.0
-        self._said = 0.0
+        self._said = -WAITING_AFTER
+        self._skipped: dict[str, int] = {}
+        self._told_skipped = 0
         self._starving: float | None = None
         self._leaving = self._left = False
         self._closing: float | None = None
@@ -91,7 +93,7 @@ class ConsumerCore:
             m.IterationClosed: self._iteration_closed,
             m.LinkOpened: self.links.opened,
             m.LinkRefused: self._link_refused,
-            m.LinkReported: self.links.reported,
+            m.LinkReported: self._link_reported,
         }
 
     def handle(self, now: float, event: object) -> list[object]:
@@ -132,6 +134,7 @@ class ConsumerCore:
         self.links.tick(now)
         if not self.finished:
             self._complain(now)
+            self._tell_what_is_skipped(now)
 
     def _speak(self, now: float) -> None:
         self._asked = now
@@ -226,6 +229,21 @@ class ConsumerCore:
                 f"The worker at {task.place.address} goes on sending more than it may: {breach}. Restart that worker."
             )
             self._finish("DataLossError", text, now)
+
+    def _link_reported(self, message: m.LinkReported, now: float) -> None:
+        self.links.reported(message, now)
+        self._skipped[message.link] = message.skipped
+
+    def _tell_what_is_skipped(self, now: float) -> None:
+        skipped = sum(self._skipped.values())
+        if skipped > self._told_skipped and now - self._said >= WAITING_AFTER:
+            self._said, fresh, self._told_skipped = now, skipped - self._told_skipped, skipped
+            text = (
+                f"{fresh} elements fell out of the cross-trainer cache of job {self.profile.job.name!r} before trainer "
+                f"{self.profile.reader.trainer_id!r} read them: others are faster. Give workers a larger "
+                "cross_trainer_cache_size_bytes, or this training job more time"
+            )
+            self._do(c.Note("warning", text))
 
     def _handed_out(self, event: c.HandedOut, now: float) -> None:
         grant = self.reading.hand_out(event)

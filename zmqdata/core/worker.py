@@ -69,12 +69,16 @@ class HostedTask:
     def key(self) -> tuple[int, int]:
         return (self.definition.task, self.definition.attempt)
 
+    @property
+    def skipped(self) -> dict[str, int]:
+        """How many elements each trainer of a shared cache was too slow for."""
+        return self.dealing.skipped if isinstance(self.dealing, Windowed) else {}
+
     def report(self, now: float) -> m.TaskReport:
         """What the dispatcher is told of it."""
         idle = 0.0 if self.total is not None else now - self.progress
-        skipped = self.dealing.skipped if isinstance(self.dealing, Windowed) else {}
         incomplete = self.incomplete or any(stream.lacking for stream in self.dealing.streams.values())
-        return m.TaskReport(*self.key, self.produced, self.total, idle, incomplete, skipped, self.dropped)
+        return m.TaskReport(*self.key, self.produced, self.total, idle, incomplete, self.skipped, self.dropped)
 
 
 class WorkerCore:
@@ -368,7 +372,8 @@ class WorkerCore:
         for one in grant.streams:
             if one.task in self.tasks:
                 self._distribute(self.tasks[one.task])
-        self.links.report(link)
+        skipped = [task.skipped.get(link.reader.trainer_id, 0) for task in self.tasks.values()]
+        self.links.report(link, sum(skipped))
 
     def _apply_grant(self, link: Link, task: int) -> None:
         grant, hosted = link.grants.get(task), self.tasks.get(task)

@@ -107,6 +107,7 @@ def _task(core: DispatcherCore, task: Task) -> dict[str, Any]:
         "delivered": len(task.delivered),
         "dropped": task.dropped,
         "removed": task.removed,
+        "skipped": {} if report is None else report.skipped,
         "seconds_without_progress": round(idle, 1),
         "stalled": idle >= STALLED,
     }
