@@ -246,7 +246,8 @@ class SplitsWanted:
 class Produced:
     """Event: a runner has made elements ``first ... first + count - 1``, or a failure in place of one.
 
-    ``frames`` are opaque to the core.
+    ``frames`` are opaque to the core. In coordinated jobs elements are numbered by rounds, and ``lane`` is the consumer
+    that they are for.
     """
 
     task: int
@@ -257,15 +258,17 @@ class Produced:
     meta: bytes
     frames: Any
     failure: bytes = b""
+    lane: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """Event: a runner has come to the end after ``total`` elements."""
+    """Event: a runner has come to the end after ``total`` elements, or rounds; ``dropped`` elements made no round."""
 
     task: int
     attempt: int
     total: int
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +332,8 @@ class LinkBroken:
 class HandedOut:
     """Event: the training loop has taken elements ``first <= n < stop`` of a block of this task and attempt.
 
+    Events come in the order in which the elements were delivered.
+
     ``size`` is the block's credit once its last element is taken, else 0.
     """
 
@@ -362,11 +367,12 @@ class DisconnectLink:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Command: queue a block for the training loop, leaving out its first ``skip`` elements."""
+    """Command: queue the elements of a block from the ``skip``-th to before the ``stop``-th for the training loop."""
 
     header: Block
     content: Any
     skip: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True)

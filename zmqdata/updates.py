@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from zmqdata.messages import DatasetDescription, JobParameters, Ranges
+from zmqdata.messages import DatasetDescription, JobParameters, Ranges, View
 from zmqdata.splits import Split
 
 
@@ -87,11 +87,15 @@ class CreateIterationUpdate(Update, frozen=True):
 
 
 class OpenClientUpdate(Update, frozen=True):
-    """A client reads an iteration. ``local_workers``: the addresses of workers in its own process."""
+    """A client reads an iteration, as one of its numbered consumers where there are any.
+
+    ``local_workers``: the addresses of workers in its own process.
+    """
 
     client: str
     iteration: int
     local_workers: tuple[str, ...] = ()
+    consumer: int | None = None
 
 
 class CloseClientUpdate(Update, frozen=True):
@@ -144,10 +148,11 @@ class HoldUpdate(Update, frozen=True):
 
 
 class EndTaskUpdate(Update, frozen=True):
-    """A task has come to its end after ``total`` elements."""
+    """A task has come to its end after ``total`` elements, or rounds; ``dropped`` elements made no round."""
 
     task: int
     total: int
+    dropped: int = 0
 
 
 class RemoveTaskUpdate(Update, frozen=True):
@@ -161,6 +166,38 @@ class DeliverUpdate(Update, frozen=True):
 
     task: int
     ranges: Ranges
+
+
+class CreateViewUpdate(Update, frozen=True):
+    """The consumers of a coordinated job read these tasks in turn, from the present horizon on."""
+
+    iteration: int
+    tasks: tuple[tuple[int, int], ...]
+
+
+class ExtendHorizonUpdate(Update, frozen=True):
+    """The consumers of a coordinated job may read the steps below ``horizon``."""
+
+    iteration: int
+    horizon: int
+
+
+class PassStepsUpdate(Update, frozen=True):
+    """What there is in all steps below ``step`` has reached the training loop of a consumer."""
+
+    iteration: int
+    consumer: int
+    step: int
+
+
+class RestoreRoundsUpdate(Update, frozen=True):
+    """In a snapshot: how far the consumers of a coordinated job have come, and how far they may go."""
+
+    iteration: int
+    steps: tuple[int, ...]
+    views: tuple[View, ...]
+    horizon: int
+    known: tuple[int, ...]
 
 
 class CloseTaskListUpdate(Update, frozen=True):
@@ -202,6 +239,10 @@ AnyUpdate = (
     | EndTaskUpdate
     | RemoveTaskUpdate
     | DeliverUpdate
+    | CreateViewUpdate
+    | ExtendHorizonUpdate
+    | PassStepsUpdate
+    | RestoreRoundsUpdate
     | CloseTaskListUpdate
     | FailIterationUpdate
     | RemoveJobUpdate

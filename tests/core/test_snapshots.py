@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata import updates as u
+from zmqdata.core.rounds import Rounds
 from zmqdata.core.snapshots import snapshot
 from zmqdata.core.state import _APPLY, DispatcherState
 from zmqdata.messages import DatasetDescription, JobParameters
@@ -50,6 +51,8 @@ class History:
             *[self.create_task, self.host_task, self.assign_splits, self.deliver, self.hold] * 4,
             self.end_task,
             self.remove_task,
+            *[self.create_view, self.extend_horizon, self.pass_steps] * 2,
+            self.restore_rounds,
         ]
 
     def step(self) -> None:
@@ -92,7 +95,9 @@ class History:
     def create_job(self) -> u.AnyUpdate | None:
         dataset = self.some([*self.state.datasets])
         mode = self.draw.choice(["DYNAMIC", "OFF", "DATA"])
-        return None if dataset is None else u.CreateJobUpdate(JobParameters(self.name("job"), str(dataset), mode))
+        count = self.draw.choice([None, 1, 2])
+        job = JobParameters(self.name("job"), str(dataset), mode, num_consumers=count)
+        return None if dataset is None else u.CreateJobUpdate(job)
 
     def create_iteration(self) -> u.AnyUpdate | None:
         job = self.some([*self.state.jobs])
@@ -112,7 +117,13 @@ class History:
 
     def open_client(self) -> u.AnyUpdate | None:
         iteration = self.iteration()
-        return None if iteration is None else u.OpenClientUpdate(self.name("client"), iteration, ("tcp://c:1",))
+        if iteration is None:
+            return None
+        rounds = self.state.iterations[iteration].rounds
+        consumer = None if rounds is None else self.draw.randrange(len(rounds.steps))
+        if consumer in self.state.iterations[iteration].consumers:
+            return None
+        return u.OpenClientUpdate(self.name("client"), iteration, ("tcp://c:1",), consumer)
 
     def close_client(self) -> u.AnyUpdate | None:
         client = self.some([*self.state.client_iteration])
@@ -172,7 +183,37 @@ class History:
         task = self.task()
         if task is None or self.state.tasks[task].total is not None:
             return None
-        return u.EndTaskUpdate(task, self.draw.randrange(25))
+        return u.EndTaskUpdate(task, self.draw.randrange(25), self.draw.randrange(2))
+
+    def rounds(self) -> tuple[int, Rounds] | None:
+        coordinated = [(one.iteration, one.rounds) for one in self.state.iterations.values() if one.rounds]
+        return self.draw.choice(coordinated) if coordinated else None
+
+    def create_view(self) -> u.AnyUpdate | None:
+        found = self.rounds()
+        if found is None:
+            return None
+        live = [task.task for task in self.state.iterations[found[0]].live_tasks]
+        tasks = found[1].next_tasks(self.state.iterations[found[0]].totals, live)
+        return u.CreateViewUpdate(found[0], tasks) if tasks and not found[1].has(tasks) else None
+
+    def extend_horizon(self) -> u.AnyUpdate | None:
+        found = self.rounds()
+        return found and u.ExtendHorizonUpdate(found[0], found[1].horizon + self.draw.randrange(1, 5))
+
+    def pass_steps(self) -> u.AnyUpdate | None:
+        found = self.rounds()
+        if found is None or not found[1].views:
+            return None
+        consumer = self.draw.randrange(len(found[1].steps))
+        return u.PassStepsUpdate(found[0], consumer, self.draw.randint(found[1].steps[consumer], found[1].horizon))
+
+    def restore_rounds(self) -> u.AnyUpdate | None:
+        found = self.rounds()
+        if found is None:
+            return None
+        one = found[1]
+        return u.RestoreRoundsUpdate(found[0], tuple(one.steps), tuple(one.views), one.horizon, tuple(one.known))
 
     def remove_task(self) -> u.AnyUpdate | None:
         task = self.task()

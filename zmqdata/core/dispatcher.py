@@ -131,7 +131,7 @@ class DispatcherCore:
         for worker in state.workers:
             self.workers.expect(worker, now, self.hosting.orphan_timeout - self.times.disconnect_grace)
         self.hosting.resume()
-        self.jobs.resume(now)
+        self.jobs.resume(now, self.times.client_timeout)
         if state.life > 1:
             self.out.note(
                 "info",
@@ -189,6 +189,7 @@ class DispatcherCore:
             self._asked = now
             self.hosting.ask_again()
             self.hosting.adopt(now)
+        self.jobs.coordination.tick(now)
 
     # --- workers
 

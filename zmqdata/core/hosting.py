@@ -6,6 +6,8 @@ a host), every living client says what it has received of it, and then another w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.holdings import Holdings
@@ -46,6 +48,7 @@ class Hosting:
         self.versions: dict[int, int] = {}
         self._changed: set[int] = set()
         self._orphaned: dict[int, float] = {}
+        self.plan: Callable[[Iteration], m.Plan | None] = lambda iteration: None
 
     def resume(self) -> None:
         """Takes up where a former dispatcher left off: its workers may still do what they did for it."""
@@ -101,7 +104,7 @@ class Hosting:
             elif report.incomplete and self._outlives_host(task):
                 self.fence(task)
             elif report.total is not None and task.total is None:
-                self._end(task, report.total)
+                self._end(task, report.total, report.dropped)
         for number in sorted(facts.tasks):
             task = self.out.state.tasks.get(number)
             if task is None or task.worker != name or task.settled:
@@ -124,9 +127,12 @@ class Hosting:
         self.holdings.forget(task.task)
         self.tell_clients(self.out.state.iterations[task.iteration])
 
-    def _end(self, task: Task, total: int) -> None:
+    def _end(self, task: Task, total: int, dropped: int) -> None:
         iteration = self.out.state.iterations[task.iteration]
-        self.out.commit(u.EndTaskUpdate(task.task, total))
+        self.out.commit(u.EndTaskUpdate(task.task, total, dropped))
+        if iteration.rounds is not None:
+            # Consumers pass the steps of a task that has ended when they know that it has.
+            self.tell_clients(iteration)
         if task.settled:
             self.settle(task)
         self.close_if_ended(iteration)
@@ -150,7 +156,7 @@ class Hosting:
         return self.out.state.tasks[number]
 
     def _employ(self, name: str, iteration: Iteration) -> None:
-        if not self.placement.may_host(name, iteration):
+        if iteration.failure is not None or not self.placement.may_host(name, iteration):
             return
         orphans = [task for task in self._orphans(iteration) if self.placement.is_place_of(task, name)]
         for task in orphans:
@@ -161,7 +167,7 @@ class Hosting:
     def _wants_more(self, name: str, iteration: Iteration) -> bool:
         if iteration.num_shards or any(task.worker == name for task in iteration.live_tasks):
             return False
-        if iteration.job.processing_mode == "OFF":
+        if iteration.job.processing_mode == "OFF" and iteration.rounds is None:
             return True
         return iteration.running < self.placement.hosts(iteration)
 
@@ -224,27 +230,8 @@ class Hosting:
 
     def _definition(self, task: Task) -> m.TaskDefinition:
         iteration = self.out.state.iterations[task.iteration]
-        return m.TaskDefinition(
-            task=task.task,
-            attempt=task.attempt,
-            iteration=task.iteration,
-            dataset_id=iteration.job.dataset_id,
-            digest=self.out.state.datasets[iteration.job.dataset_id].digest,
-            processing_mode=iteration.job.processing_mode,
-            seed=task.seed,
-            compression=iteration.job.compression,
-            ledger=tuple(tuple(entries) for entries in task.ledger),
-            skip=self.holdings.taken(task).ranges,
-            block_elements=iteration.job.block_elements,
-            num_shards=iteration.num_shards,
-            shard=task.shard or 0,
-            num_consumers=iteration.job.num_consumers,
-            finite=iteration.job.finite,
-            cache=iteration.job.cache,
-            by_reference=iteration.job.by_reference,
-            iteration_seed=iteration.seed,
-            repetition=iteration.repetition,
-        )
+        digest = self.out.state.datasets[iteration.job.dataset_id].digest
+        return definition_of(task, iteration, digest, self.holdings.taken(task).ranges)
 
     # --- tasks lose hosts
 
@@ -262,7 +249,8 @@ class Hosting:
 
     def _holders(self, iteration: Iteration) -> set[str]:
         """Those who must say what they have of a task before another host makes the rest."""
-        return iteration.clients
+        # Numbered consumers say to the new host itself what they lack, and nobody else could be given it.
+        return iteration.clients if iteration.rounds is None else set()
 
     def _ask_holdings(self, task: Task) -> None:
         for client in sorted(self.holdings.waiting[task.task]):
@@ -334,7 +322,7 @@ class Hosting:
             for task in iteration.live_tasks
             if not task.settled and (reads(client, task.worker, iteration) if task.worker else self._waits(task))
         )
-        return m.TaskList(self.version(iteration.iteration), places, iteration.closed)
+        return m.TaskList(self.version(iteration.iteration), places, iteration.closed, self.plan(iteration))
 
     def version(self, iteration: int) -> int:
         """The version of an iteration's task list. Each life of the dispatcher begins above all former ones."""
@@ -367,3 +355,29 @@ class Hosting:
         if not iteration.closed and iteration.ended and over:
             self.out.commit(u.CloseTaskListUpdate(iteration.iteration))
             self.tell_clients(iteration)
+
+
+def definition_of(task: Task, iteration: Iteration, digest: str, skip: m.Ranges) -> m.TaskDefinition:
+    """What a host is told of a task; ``digest`` is that of its packed pipeline."""
+    return m.TaskDefinition(
+        task=task.task,
+        attempt=task.attempt,
+        iteration=task.iteration,
+        dataset_id=iteration.job.dataset_id,
+        digest=digest,
+        processing_mode=iteration.job.processing_mode,
+        seed=task.seed,
+        compression=iteration.job.compression,
+        ledger=tuple(tuple(entries) for entries in task.ledger),
+        skip=skip,
+        block_elements=iteration.job.block_elements,
+        num_shards=iteration.num_shards,
+        shard=task.shard or 0,
+        num_consumers=iteration.job.num_consumers,
+        finite=iteration.job.finite,
+        passed=iteration.rounds.passed(task.task, task.total) if iteration.rounds is not None else (),
+        cache=iteration.job.cache,
+        by_reference=iteration.job.by_reference,
+        iteration_seed=iteration.seed,
+        repetition=iteration.repetition,
+    )

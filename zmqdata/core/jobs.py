@@ -9,6 +9,7 @@ from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import Peer
 from zmqdata.core.admission import Admission
+from zmqdata.core.coordination import Coordination
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.liveness import Member, Roster
 from zmqdata.core.outbox import Outbox
@@ -60,12 +61,14 @@ class Jobs:
         self.collects_dynamic = collects_dynamic
         self.collected: deque[CollectedIteration] = deque(maxlen=COLLECTED_KEPT)
         self.absent: set[str] = set()
+        self.coordination = Coordination(out, hosting, clients, self.absent)
+        hosting.plan = self.coordination.plan
         self.unused_since: dict[str, float] = {}
 
-    def resume(self, now: float) -> None:
+    def resume(self, now: float, client_timeout: float) -> None:
         """Takes up where a former dispatcher left off: its clients have one time-out from now on to come back."""
         for client in self.out.state.client_iteration:
-            self.clients.expect(client, now, 0.0)
+            self.clients.expect(client, now, client_timeout)
         for job, passes in self.out.state.passes.items():
             if not any(iteration.clients for iteration in passes.values()):
                 self.unused_since[job] = now
@@ -80,6 +83,8 @@ class Jobs:
         objection = self.admission.objection(ask)
         if objection is not None and ask.client not in self.out.state.client_iteration:
             self.out.refuse(peer, ask.client, *objection)
+            return
+        if not self._may_join(peer, ask, now):
             return
         self.clients.heard(ask.client, peer, now)
         if ask.client not in self.out.state.client_iteration:
@@ -96,8 +101,19 @@ class Jobs:
             delivered=iteration.delivered,
             finished=iteration.finished,
             shared=len(iteration.clients) > 1,
+            step=self.coordination.step_of(iteration, ask.client),
         )
         self.out.send(peer, answer)
+
+    def _may_join(self, peer: Peer, ask: m.OpenIteration, now: float) -> bool:
+        """Whether the place that a client asks for is free; who held it and is gone is forgotten."""
+        holder = self.coordination.holder(ask)
+        if holder is None or holder == ask.client:
+            return True
+        if not self.coordination.gives_way(peer, ask, holder, now):
+            return False
+        self._forget(holder, self.out.state.passes[ask.job.name][ask.repetition], now)
+        return True
 
     def _join(self, ask: m.OpenIteration, now: float) -> None:
         if ask.job.name not in self.out.state.jobs:
@@ -109,11 +125,15 @@ class Jobs:
             num_shards = self.hosting.placement.num_shards if is_static(ask.job) else 0
             self.out.commit(u.CreateIterationUpdate(number, ask.job.name, ask.repetition, seed, num_shards))
             iteration = self.out.state.iterations[number]
-        self.out.commit(u.OpenClientUpdate(ask.client, iteration.iteration, ask.local_workers))
+        consumer = ask.reader.consumer_index
+        self.out.commit(u.OpenClientUpdate(ask.client, iteration.iteration, ask.local_workers, consumer))
         self.hosting.staff(iteration)
         # From now on there is somebody for whom the elements of a silent client are wanted.
         for client in sorted(self.absent & iteration.clients):
             self._forget(client, iteration, now)
+        if iteration.rounds is not None:
+            self.coordination.begin(iteration, now)
+            self.hosting.tell_clients(iteration)
 
     # --- clients
 
@@ -126,6 +146,7 @@ class Jobs:
         self.clients.heard(beat.client, peer, now)
         self.absent.discard(beat.client)
         self.count(iteration, beat.delivered)
+        self.coordination.take(iteration, beat.client, beat.steps, beat.near, now)
         if iteration.failure is not None:
             self.hosting.refuse_failed(beat.client, iteration)
             return
@@ -154,7 +175,7 @@ class Jobs:
         """Commits what a client reported as handed to its training loop, once."""
         for number, ranges in delivered.items():
             task = iteration.tasks.get(number)
-            if task is None:
+            if task is None or iteration.rounds is not None:
                 continue
             fresh = RangeSet(gap for first, stop in ranges for gap in task.delivered.missing(first, stop))
             if fresh:
@@ -167,6 +188,7 @@ class Jobs:
         iteration = self.iteration_of(goodbye.client)
         if iteration is not None:
             self.count(iteration, goodbye.delivered)
+            self.coordination.take(iteration, goodbye.client, goodbye.steps, 0, now)
             self._forget(goodbye.client, iteration, now)
         self.out.send(peer, m.IterationClosed(goodbye.client))
 
@@ -174,6 +196,8 @@ class Jobs:
         self.absent.discard(client)
         self.clients.remove(client)
         self.hosting.forget_client(client, iteration)
+        if iteration.rounds is not None:
+            self.hosting.tell_clients(iteration)
         if not any(one.clients for one in self.out.state.passes[iteration.job.name].values()):
             self.unused_since[iteration.job.name] = last_sign
             if iteration.job.anonymous:

@@ -174,9 +174,9 @@ class SendLinks:
     def _refuse_unknown(self, peer: c.Peer, link: str) -> None:
         self._do(c.Send(peer, m.LinkRefused(link, "NotFoundError", "this worker has no such link")))
 
-    def report(self, link: Link) -> None:
-        """Tells a client how much was sent to it."""
-        self._do(c.Send(link.peer, m.LinkReported(link.name, link.sent)))
+    def report(self, link: Link, skipped: int = 0) -> None:
+        """Tells a client how much was sent to it, and how much it was too slow for."""
+        self._do(c.Send(link.peer, m.LinkReported(link.name, link.sent, skipped)))
 
     # --- closing
 

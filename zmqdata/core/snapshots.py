@@ -47,8 +47,13 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
             yield u.ListFilesUpdate(number, source, cursor.named, cursor.names)
     for task in iteration.tasks.values():
         yield from _of_task(task)
+    consumers = {client: index for index, client in iteration.consumers.items()}
     for client in sorted(iteration.clients):
-        yield u.OpenClientUpdate(client, number, iteration.local_workers[client])
+        yield u.OpenClientUpdate(client, number, iteration.local_workers[client], consumers.get(client))
+    rounds = iteration.rounds
+    if rounds is not None:
+        views, known = tuple(rounds.views), tuple(sorted(rounds.known))
+        yield u.RestoreRoundsUpdate(number, tuple(rounds.steps), views, rounds.horizon, known)
     if iteration.closed:
         yield u.CloseTaskListUpdate(number)
     if iteration.failure is not None:
@@ -68,6 +73,6 @@ def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
     for client, ranges in task.held.items():
         yield u.HoldUpdate(number, client, ranges.ranges)
     if task.total is not None:
-        yield u.EndTaskUpdate(number, task.total)
+        yield u.EndTaskUpdate(number, task.total, task.dropped)
     if task.removed:
         yield u.RemoveTaskUpdate(number)

@@ -12,6 +12,7 @@ from typing import Any
 
 from zmqdata import updates as u
 from zmqdata.core.ranges import RangeSet
+from zmqdata.core.rounds import Rounds
 from zmqdata.core.splits import SplitCursor
 from zmqdata.messages import DatasetDescription, JobParameters
 from zmqdata.splits import Split
@@ -40,6 +41,7 @@ class Task:
     delivered: RangeSet = field(default_factory=RangeSet)
     shard: int | None = None
     held: dict[str, RangeSet] = field(default_factory=dict)
+    dropped: int = 0
 
     @property
     def settled(self) -> bool:
@@ -53,6 +55,8 @@ class Iteration:
 
     ``local_workers`` are, per client, the addresses of workers in its process. ``failure``: the error, and its text,
     that keeps it from going on. ``running`` and ``ended`` count the live tasks whose total is not, and is, known.
+    A coordinated job has ``rounds``, which elements of its tasks are then numbered by, and ``consumers``: the client
+    that reads as each of them.
     """
 
     iteration: int
@@ -68,6 +72,8 @@ class Iteration:
     failure: tuple[str, str] | None = None
     running: int = 0
     ended: int = 0
+    rounds: Rounds | None = None
+    consumers: dict[int, str] = field(default_factory=dict)
 
     @property
     def live_tasks(self) -> list[Task]:
@@ -75,8 +81,13 @@ class Iteration:
         return [task for task in self.tasks.values() if not task.removed]
 
     @property
+    def totals(self) -> dict[int, int]:
+        """The totals of the tasks that have come to their end."""
+        return {task.task: task.total for task in self.tasks.values() if task.total is not None}
+
+    @property
     def delivered(self) -> int:
-        """How many elements have reached a training loop."""
+        """How many elements have reached a training loop, or rounds all of them."""
         return sum(len(task.delivered) for task in self.tasks.values())
 
     @property
@@ -156,6 +167,8 @@ class DispatcherState:
         cursors = [SplitCursor(source) for source in sources] if job.processing_mode == "DYNAMIC" else []
         iteration = Iteration(update.iteration, job, update.repetition, update.seed, cursors)
         iteration.num_shards = update.num_shards
+        if job.num_consumers is not None:
+            iteration.rounds = Rounds(job.num_consumers)
         self.iterations[update.iteration] = iteration
         self.passes[update.job][update.repetition] = iteration
         self.next_iteration = update.iteration + 1
@@ -165,6 +178,8 @@ class DispatcherState:
         iteration.clients.add(update.client)
         iteration.local_workers[update.client] = update.local_workers
         self.client_iteration[update.client] = update.iteration
+        if update.consumer is not None:
+            iteration.consumers[update.consumer] = update.client
 
     def _close_client(self, update: u.CloseClientUpdate) -> None:
         iteration = self.client_iteration.pop(update.client, None)
@@ -173,6 +188,9 @@ class DispatcherState:
             self.iterations[iteration].local_workers.pop(update.client, None)
             for task in self.iterations[iteration].tasks.values():
                 task.held.pop(update.client, None)
+            consumers = self.iterations[iteration].consumers
+            for consumer in [index for index, client in consumers.items() if client == update.client]:
+                del consumers[consumer]
         self._depart(update.client)
 
     def _depart(self, client: str) -> None:
@@ -210,7 +228,7 @@ class DispatcherState:
     def _end_task(self, update: u.EndTaskUpdate) -> None:
         task = self.tasks[update.task]
         self._uncount(task)
-        task.total = update.total
+        task.total, task.dropped = update.total, update.dropped
         self.iterations[task.iteration].ended += 1
         self._let_go(task)
 
@@ -236,6 +254,26 @@ class DispatcherState:
         task = self.tasks[update.task]
         task.delivered.update(update.ranges)
         self._let_go(task)
+
+    def _create_view(self, update: u.CreateViewUpdate) -> None:
+        self._rounds(update.iteration).begin(update.tasks)
+
+    def _extend_horizon(self, update: u.ExtendHorizonUpdate) -> None:
+        self._rounds(update.iteration).extend(update.horizon)
+
+    def _pass_steps(self, update: u.PassStepsUpdate) -> None:
+        for number, rounds in self._rounds(update.iteration).advance(update.consumer, update.step).items():
+            task = self.tasks[number]
+            task.delivered.add(0, rounds if task.total is None else min(rounds, task.total))
+            self._let_go(task)
+
+    def _restore_rounds(self, update: u.RestoreRoundsUpdate) -> None:
+        self._rounds(update.iteration).restore(update.steps, update.views, update.horizon, update.known)
+
+    def _rounds(self, iteration: int) -> Rounds:
+        rounds = self.iterations[iteration].rounds
+        assert rounds is not None
+        return rounds
 
     def _close_task_list(self, update: u.CloseTaskListUpdate) -> None:
         self.iterations[update.iteration].closed = True
@@ -273,6 +311,10 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.EndTaskUpdate: DispatcherState._end_task,
     u.RemoveTaskUpdate: DispatcherState._remove_task,
     u.DeliverUpdate: DispatcherState._deliver,
+    u.CreateViewUpdate: DispatcherState._create_view,
+    u.ExtendHorizonUpdate: DispatcherState._extend_horizon,
+    u.PassStepsUpdate: DispatcherState._pass_steps,
+    u.RestoreRoundsUpdate: DispatcherState._restore_rounds,
     u.CloseTaskListUpdate: DispatcherState._close_task_list,
     u.FailIterationUpdate: DispatcherState._fail_iteration,
     u.RemoveJobUpdate: DispatcherState._remove_job,

@@ -59,6 +59,7 @@ class HostedTask:
     produced_bytes: int = 0
     allowed: int = 0
     total: int | None = None
+    dropped: int = 0
     hungry: bool = False
     incomplete: bool = False
     wanted: dict[int, tuple[m.RequestSplits, float]] = field(default_factory=dict)
@@ -68,11 +69,16 @@ class HostedTask:
     def key(self) -> tuple[int, int]:
         return (self.definition.task, self.definition.attempt)
 
+    @property
+    def skipped(self) -> dict[str, int]:
+        """How many elements each trainer of a shared cache was too slow for."""
+        return self.dealing.skipped if isinstance(self.dealing, Windowed) else {}
+
     def report(self, now: float) -> m.TaskReport:
         """What the dispatcher is told of it."""
         idle = 0.0 if self.total is not None else now - self.progress
-        skipped = self.dealing.skipped if isinstance(self.dealing, Windowed) else {}
-        return m.TaskReport(*self.key, self.produced, self.total, idle, self.incomplete, skipped)
+        incomplete = self.incomplete or any(stream.lacking for stream in self.dealing.streams.values())
+        return m.TaskReport(*self.key, self.produced, self.total, idle, incomplete, self.skipped, self.dropped)
 
 
 class WorkerCore:
@@ -270,8 +276,9 @@ class WorkerCore:
         task = self._task(event)
         if task is None:
             return
-        task.dealing.add(Portion(event.first, event.count, event.size, event.meta, event.frames, event.failure))
-        task.produced = event.first + event.count
+        made = (event.first, event.count, event.size, event.meta, event.frames, event.failure)
+        task.dealing.add(Portion(*made, lane=event.lane))
+        task.produced = max(task.produced, event.first + event.count)
         task.produced_bytes += event.size
         task.progress = now
         task.hungry = False
@@ -281,6 +288,7 @@ class WorkerCore:
         task = self._task(event)
         if task is not None and task.total is None:
             task.total = task.produced = event.total
+            task.dropped = event.dropped
             self._distribute(task)
             self._heartbeat(now)
 
@@ -364,7 +372,8 @@ class WorkerCore:
         for one in grant.streams:
             if one.task in self.tasks:
                 self._distribute(self.tasks[one.task])
-        self.links.report(link)
+        skipped = [task.skipped.get(link.reader.trainer_id, 0) for task in self.tasks.values()]
+        self.links.report(link, sum(skipped))
 
     def _apply_grant(self, link: Link, task: int) -> None:
         grant, hosted = link.grants.get(task), self.tasks.get(task)

@@ -87,6 +87,8 @@ def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
         "delivered": iteration.delivered,
         "splits": splits,
         "finished": iteration.finished,
+        "steps": [] if iteration.rounds is None else list(iteration.rounds.steps),
+        "missing_consumers": list(core.jobs.coordination.missing(iteration)),
     }
 
 
@@ -103,7 +105,9 @@ def _task(core: DispatcherCore, task: Task) -> dict[str, Any]:
         "produced": 0 if report is None else report.produced,
         "total": task.total,
         "delivered": len(task.delivered),
+        "dropped": task.dropped,
         "removed": task.removed,
+        "skipped": {} if report is None else report.skipped,
         "seconds_without_progress": round(idle, 1),
         "stalled": idle >= STALLED,
     }

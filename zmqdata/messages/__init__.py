@@ -51,6 +51,7 @@ from zmqdata.messages.parts import (
     JobParameters,
     Message,
     Part,
+    Plan,
     Ranges,
     Reader,
     StreamGrant,
@@ -58,6 +59,7 @@ from zmqdata.messages.parts import (
     TaskList,
     TaskPlace,
     TaskReport,
+    View,
     is_digest,
 )
 from zmqdata.messages.workers import (
@@ -162,6 +164,7 @@ __all__ = [
     "PieceSent",
     "PieceStored",
     "PipelineSent",
+    "Plan",
     "Probe",
     "Ranges",
     "Reader",
@@ -187,6 +190,7 @@ __all__ = [
     "ToClient",
     "ToDispatcher",
     "ToWorker",
+    "View",
     "WorkerHeartbeat",
     "WorkerHeartbeatAnswered",
     "WorkerRegistered",

@@ -60,13 +60,16 @@ class ClientHeartbeat(Message, frozen=True):
     """From a client every second, and at once when it has something to say; answered ``ClientHeartbeatAnswered``.
 
     ``delivered``: ranges per task handed to the training loop, each sent again until its ``report`` number is
-    acknowledged. ``task_version`` is the last task list seen.
+    acknowledged. ``task_version`` is the last task list seen. A numbered consumer reports ``steps`` instead: its
+    training loop has taken what there is in all steps below. ``near``: the horizon that it will reach soon.
     """
 
     client: str
     task_version: int
     report: int
     delivered: dict[int, Ranges]
+    steps: int = 0
+    near: int = 0
 
 
 class HoldingsReported(Message, frozen=True):
@@ -84,6 +87,7 @@ class CloseIteration(Message, frozen=True):
     client: str
     report: int
     delivered: dict[int, Ranges]
+    steps: int = 0
 
 
 class RequestStatus(Message, frozen=True):
@@ -148,7 +152,7 @@ class IterationOpened(Message, frozen=True):
     """The client is part of the iteration and may open links to its workers.
 
     ``delivered``: so many elements training loops have taken already; ``finished``: these were all; ``shared``: other
-    clients read it too.
+    clients read it too. ``step``: where a numbered consumer begins.
     """
 
     client: str
@@ -157,6 +161,7 @@ class IterationOpened(Message, frozen=True):
     delivered: int = 0
     finished: bool = False
     shared: bool = False
+    step: int = 0
 
 
 class ClientHeartbeatAnswered(Message, frozen=True):

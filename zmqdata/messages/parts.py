@@ -102,15 +102,42 @@ class TaskPlace(Struct, frozen=True):
     address: str
 
 
+class View(Struct, frozen=True):
+    """From ``first_step`` on, each step is one round of one of these tasks, in turn; until the next view begins.
+
+    ``tasks``: the number of each, and its round at its first step.
+    """
+
+    first_step: int
+    tasks: tuple[tuple[int, int], ...]
+
+
+class Plan(Struct, frozen=True):
+    """Which steps the consumers of a coordinated job may read, and what they consist of.
+
+    Steps below ``horizon`` may be read; what they are never changes. ``totals``: the rounds of the tasks that have come
+    to their end. ``missing``: the consumers that nobody is at present, which the others wait for. ``end``: the step
+    before which everything lies, once that is known.
+    """
+
+    views: tuple[View, ...]
+    horizon: int
+    totals: dict[int, int]
+    missing: tuple[int, ...] = ()
+    end: int | None = None
+
+
 class TaskList(Struct, frozen=True):
     """All tasks of an iteration that may still give elements. ``closed``: no task will be added any more.
 
-    A list replaces the one before; a lower version than the last one seen is out of date and ignored.
+    A list replaces the one before; a lower version than the last one seen is out of date and ignored. In coordinated
+    jobs it has a ``plan``.
     """
 
     version: int
     tasks: tuple[TaskPlace, ...]
     closed: bool
+    plan: Plan | None = None
 
 
 class TaskDefinition(Struct, frozen=True):
@@ -118,9 +145,10 @@ class TaskDefinition(Struct, frozen=True):
 
     ``ledger`` holds the splits handed out so far, per source; ``skip`` the ranges of elements that consumers have
     already, which are made again but not sent. ``shard`` of ``num_shards`` is the task's static part, where there are
-    any. ``num_consumers``, ``finite``, ``cache`` and ``by_reference`` are the job's. What is random follows from
-    ``seed``, or from ``iteration_seed`` where all tasks of the iteration must draw the same, or from a seed in the
-    pipeline together with ``repetition``, the repetition of the job.
+    any. ``num_consumers``, ``finite``, ``cache`` and ``by_reference`` are the job's; ``passed``: how many rounds each
+    numbered consumer has behind it. What is random follows from ``seed``, or from ``iteration_seed`` where all tasks of
+    the iteration must draw the same, or from a seed in the pipeline together with ``repetition``, the repetition of the
+    job.
     """
 
     task: int
@@ -138,6 +166,7 @@ class TaskDefinition(Struct, frozen=True):
     shard: int = 0
     num_consumers: int | None = None
     finite: str | None = None
+    passed: tuple[int, ...] = ()
     cache: bool = False
     by_reference: bool = False
     iteration_seed: int = 0
@@ -149,7 +178,7 @@ class TaskReport(Struct, frozen=True):
 
     ``incomplete``: a client that is gone was handed elements that it did not report, and the worker has forgotten
     them; the dispatcher begins a new attempt, which makes them again. ``skipped``: elements that each trainer of a
-    shared cache was too slow for.
+    shared cache was too slow for. ``dropped``: elements at its end that were too few for a round.
     """
 
     task: int
@@ -159,6 +188,7 @@ class TaskReport(Struct, frozen=True):
     idle: float = 0.0
     incomplete: bool = False
     skipped: dict[str, int] = {}
+    dropped: int = 0
 
 
 class StreamGrant(Struct, frozen=True):
@@ -166,6 +196,7 @@ class StreamGrant(Struct, frozen=True):
 
     ``elements``/``bytes``: the stream may send through this many. ``handed_out``: so many elements, in the order
     sent, have reached the training loop and may be forgotten. ``reported``: so many the dispatcher has counted.
+    ``first``: the round with which the stream of a numbered consumer begins.
     """
 
     task: int
@@ -174,3 +205,4 @@ class StreamGrant(Struct, frozen=True):
     bytes: int
     handed_out: int
     reported: int = 0
+    first: int = 0

@@ -25,6 +25,7 @@ from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
 from zmqdata.testing.nodes import Node, SimulatedDispatcher
 from zmqdata.testing.runner import Name, SimulatedPipeline, SimulatedRunner
+from zmqdata.testing.steps import StepLaws
 
 DISPATCHER = "dispatcher"
 DATASET = "dataset"
@@ -87,11 +88,12 @@ class SimulatedWorker(Node):
 
 @dataclass
 class Taking:
-    """A block that a training loop takes from, with the place that it has reached."""
+    """A block that a training loop takes from, with the place that it has reached and where it has to stop."""
 
     header: m.Block
     names: tuple[Name, ...]
     at: int
+    stop: int
 
 
 class SimulatedClient(Node):
@@ -103,8 +105,13 @@ class SimulatedClient(Node):
     core: ConsumerCore
     world: World
 
-    def __init__(self, world: World, name: str, repetition: int, limit: int | None) -> None:
-        profile = ConsumerProfile(name, world.job, repetition, "simulation", max_outstanding=limit)
+    def __init__(
+        self, world: World, name: str, repetition: int, limit: int | None, consumer: int | None = None
+    ) -> None:
+        self.consumer = consumer
+        profile = ConsumerProfile(
+            name, world.job, repetition, "simulation", max_outstanding=limit, reader=m.Reader(consumer)
+        )
         super().__init__(world, name, ConsumerCore(profile))
         self.queue: deque[Taking] = deque()
         self.pace = self.random.choice([0.0005, 0.01, 0.05])
@@ -137,7 +144,7 @@ class SimulatedClient(Node):
         )
 
     def _deliver(self, command: c.Deliver) -> None:
-        self.queue.append(Taking(command.header, command.content, command.skip))
+        self.queue.append(Taking(command.header, command.content, command.skip, command.stop))
         self._plan()
 
     def _finished(self, command: c.Finish) -> None:
@@ -171,15 +178,18 @@ class SimulatedClient(Node):
 
     def _take(self, taking: Taking) -> None:
         header = taking.header
-        stop = min(taking.at + self.random.randint(1, self.gulp), header.count)
+        stop = min(taking.at + self.random.randint(1, self.gulp), taking.stop)
         first, taking.at = taking.at, stop
-        last = stop == header.count
-        if last:
+        if stop == taking.stop:
             self.queue.popleft()
         self.taken += stop - first
         self.world.progress = self.world.clock.now
-        self.world.laws.handed_out(self.name, header, taking.names, first, stop)
-        size = header.size if last else 0
+        if self.consumer is None:
+            self.world.laws.handed_out(self.name, header, taking.names, first, stop)
+        else:
+            step = self.core.reading.steps
+            self.world.steps.handed_out(self.name, self.consumer, step, header, taking.names[first:stop], first)
+        size = header.size if stop == header.count else 0
         self.feed(c.HandedOut(header.task, header.attempt, header.first + first, header.first + stop, size))
 
     def close(self) -> None:
@@ -229,6 +239,7 @@ class World:
         faults: how badly the network behaves.
         shards: the number of configured workers, for a static mode.
         journalled: whether the dispatcher has a journal, from which it goes on after its death.
+        job: what else the job has.
 
     Example:
         >>> world = World(seed=1, pipeline=SimulatedPipeline(splits=20))
@@ -248,6 +259,7 @@ class World:
         anonymous: bool = False,
         shards: int = 0,
         journalled: bool = False,
+        **job: Any,
     ) -> None:
         self.seed = seed
         self.shards = shards
@@ -257,7 +269,8 @@ class World:
         self.clock = Clock()
         self.network = SimulatedNetwork(self.clock, self.random.getrandbits(32), faults)
         self.laws = Laws(seed, self.clock, self.pipeline)
-        self.job = m.JobParameters("job", DATASET, mode, anonymous=anonymous)
+        self.steps = StepLaws(self.laws)
+        self.job = m.JobParameters("job", DATASET, mode, anonymous=anonymous, **job)
         self.workers: list[SimulatedWorker] = []
         self.clients: list[SimulatedClient] = []
         self.progress = 0.0
@@ -282,10 +295,12 @@ class World:
         self.workers.append(SimulatedWorker(self, name, buffer_bytes))
         return self.workers[-1]
 
-    def add_client(self, repetition: int = 0, limit: int | None = None) -> SimulatedClient:
-        """A training loop begins to read the job's iteration."""
+    def add_client(
+        self, repetition: int = 0, limit: int | None = None, consumer: int | None = None
+    ) -> SimulatedClient:
+        """A training loop begins to read the job's iteration, as a numbered consumer if it is coordinated."""
         name = f"client-{len(self.clients)}-{self.random.getrandbits(16):04x}"
-        self.clients.append(SimulatedClient(self, name, repetition, limit))
+        self.clients.append(SimulatedClient(self, name, repetition, limit, consumer))
         return self.clients[-1]
 
     def restart_dispatcher(self, seconds: float = 0.0) -> None:
