@@ -8,6 +8,7 @@ import resource
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,41 @@ def test_killed_with_a_worker_at_once(cluster: LocalCluster) -> None:
     found += elements
     assert not_once(found) == {}
     assert attempts(cluster) == {1, 2}
+
+
+def test_consumers_keep_their_steps(cluster: LocalCluster) -> None:
+    """Both consumers of a coordinated job have each step, and together each element once, through two restarts."""
+    dataset = Dataset.range(3_000).map(lambda x: x)
+    readers = [
+        iter(
+            dataset.apply(
+                distribute(
+                    "distributed_epoch",
+                    cluster.target,
+                    "steps",
+                    consumer_index=consumer,
+                    num_consumers=2,
+                    finite="drop",
+                )
+            )
+        )
+        for consumer in range(2)
+    ]
+    with ThreadPoolExecutor(2) as pool:
+
+        def step() -> list[int | None]:
+            return list(pool.map(lambda reader: next(reader, None), readers))
+
+        found = [step() for _ in range(200)]
+        crash(cluster)
+        found += [step() for _ in range(400)]
+        crash(cluster)
+        while None not in found[-1]:
+            found.append(step())
+    assert found.pop() == [None, None]
+    seen = Counter(int(x) for pair in found for x in pair if x is not None)
+    assert set(seen.values()) == {1}
+    assert len(seen) >= 2_998
 
 
 def test_a_job_is_what_it_was(cluster: LocalCluster) -> None:
