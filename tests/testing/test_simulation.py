@@ -87,6 +87,27 @@ def test_clients_of_a_dispatcher_that_forgot_them_end_with_an_error(seed: int) -
     world.laws.check_end()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stuck_worker_keeps_only_what_it_has_begun(seed: int) -> None:
+    """Whoever has nothing to do makes what others leased and did not begin, each split in one ledger."""
+    world = World(seed, pipeline=SimulatedPipeline(splits=400, most=1))
+    for _ in range(2):
+        world.add_worker()
+    world.add_client()
+    tasks = world.laws.state.tasks
+    world.run_until(lambda: any(task.ledger[0] and task.ledger[0][-1].size >= 30 for task in tasks.values()))
+    task = next(task for task in tasks.values() if task.ledger[0] and task.ledger[0][-1].size >= 30)
+    slow = next(worker for worker in world.workers if worker.name == task.worker)
+    leased = sum(split.size for split in task.ledger[0])
+    slow.runners[task.task, 1].pace = 5.0
+    world.run_until(lambda: world.all_done)
+    world.clock.advance(2.0)
+    world.laws.check_end()
+    assert task.cuts
+    assert task.total is not None
+    assert task.total < leased
+
+
 def test_every_copy_is_read_in_full_when_sharding_is_off() -> None:
     """In mode OFF each of three workers gives all elements, and together they reach the two training loops."""
     world = World(2, "OFF", SimulatedPipeline(splits=50))
