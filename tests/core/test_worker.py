@@ -254,6 +254,15 @@ def test_who_waits_is_heard_before_who_will() -> None:
     assert host.sent(m.RequestSplits).waiting
 
 
+def test_an_ended_task_asks_for_nothing() -> None:
+    """What its source had asked for ahead of time is not asked for again."""
+    host = Host()
+    host.feed(c.SplitsWanted(1, 1, 0, 0, 0, waiting=False))
+    host.feed(c.Exhausted(1, 1, 3))
+    host.wait(3.0)
+    assert host.all_of(m.RequestSplits) == []
+
+
 def test_the_end_of_a_ledger_is_given_back() -> None:
     """The runner says what it keeps; the same question gets the same answer, and later entries need the new number."""
     host = Host()

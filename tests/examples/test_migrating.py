@@ -38,10 +38,12 @@ PROGRAMS = sections()
 def target(tmp_path: Path) -> Iterator[str]:
     """The address of a service with two workers."""
     config = zmqdata.DispatcherConfig(work_dir=str(tmp_path / "work"))
-    with zmqdata.DispatchServer(config) as dispatcher:
-        with zmqdata.WorkerServer(zmqdata.WorkerConfig(dispatcher.target)):
-            with zmqdata.WorkerServer(zmqdata.WorkerConfig(dispatcher.target)):
-                yield dispatcher.target
+    with (
+        zmqdata.DispatchServer(config) as dispatcher,
+        zmqdata.WorkerServer(zmqdata.WorkerConfig(dispatcher.target)),
+        zmqdata.WorkerServer(zmqdata.WorkerConfig(dispatcher.target)),
+    ):
+        yield dispatcher.target
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def run(program: str, target: str) -> Steps:
     steps: Steps = []
     # As __main__, whose functions travel by value: a script is no module that workers could import.
     names = {"__name__": "__main__", "train_step": steps.append}
-    exec(compile(program.replace(SERVICE, target), str(PAGE), "exec"), names)  # noqa: S102 - our own page
+    exec(compile(program.replace(SERVICE, target), str(PAGE), "exec"), names)
     return steps
 
 

@@ -291,6 +291,8 @@ class WorkerCore:
         if task is not None and task.total is None:
             task.total = task.produced = event.total
             task.dropped = event.dropped
+            for feed in task.feeds:
+                feed.ask = None  # what was asked for ahead of time is not needed
             self._distribute(task)
             self._heartbeat(now)
 
