@@ -122,12 +122,24 @@ class HostTaskUpdate(Update, frozen=True):
 
 
 class AssignSplitsUpdate(Update, frozen=True):
-    """The ledger of a task's source grows by one entry, in a snapshot also by all that came after it."""
+    """The ledger of a task's source grows by one entry."""
 
     task: int
     source: int
     split: Split
-    following: tuple[Split, ...] = ()
+
+
+class CutLedgerUpdate(Update, frozen=True):
+    """The end of a ledger was taken back, unstarted: ``entries`` of them stay, and the last of these ends at ``stop``.
+
+    What comes back is handed out again. An attempt's cuts are numbered from 1: this one has ``cut``.
+    """
+
+    task: int
+    source: int
+    cut: int
+    entries: int
+    stop: int
 
 
 class ListFilesUpdate(Update, frozen=True):
@@ -190,6 +202,25 @@ class PassStepsUpdate(Update, frozen=True):
     step: int
 
 
+class RestoreLedgerUpdate(Update, frozen=True):
+    """In a snapshot: the ledger of a task's source, and how often its end was taken back from the present attempt."""
+
+    task: int
+    source: int
+    splits: tuple[Split, ...]
+    cuts: int
+
+
+class RestoreCursorUpdate(Update, frozen=True):
+    """In a snapshot: where an iteration stands in a source. See ``SplitCursor``."""
+
+    iteration: int
+    source: int
+    repetition: int
+    next: int
+    returned: tuple[Split, ...]
+
+
 class RestoreRoundsUpdate(Update, frozen=True):
     """In a snapshot: how far the consumers of a coordinated job have come, and how far they may go."""
 
@@ -234,6 +265,7 @@ AnyUpdate = (
     | CreateTaskUpdate
     | HostTaskUpdate
     | AssignSplitsUpdate
+    | CutLedgerUpdate
     | ListFilesUpdate
     | HoldUpdate
     | EndTaskUpdate
@@ -242,6 +274,8 @@ AnyUpdate = (
     | CreateViewUpdate
     | ExtendHorizonUpdate
     | PassStepsUpdate
+    | RestoreLedgerUpdate
+    | RestoreCursorUpdate
     | RestoreRoundsUpdate
     | CloseTaskListUpdate
     | FailIterationUpdate

@@ -13,7 +13,7 @@ from zmqdata.core.rounds import Rounds
 from zmqdata.core.snapshots import snapshot
 from zmqdata.core.state import _APPLY, DispatcherState
 from zmqdata.messages import DatasetDescription, JobParameters
-from zmqdata.splits import FileSplits, IndexSplits
+from zmqdata.splits import FileSplits, IndexSplits, Split
 
 SOURCES = (IndexSplits(40), FileSplits(("*",), False, None))
 
@@ -53,6 +53,10 @@ class History:
             self.remove_task,
             *[self.create_view, self.extend_horizon, self.pass_steps] * 2,
             self.restore_rounds,
+            self.cut_ledger,
+            self.cut_ledger,
+            self.restore_ledger,
+            self.restore_cursor,
         ]
 
     def step(self) -> None:
@@ -167,6 +171,30 @@ class History:
         cursor = self.state.iterations[self.state.tasks[task].iteration].cursors[source]
         repetition = cursor.repetition + self.draw.choice([0, 0, 0, 1])
         return u.AssignSplitsUpdate(task, source, cursor.peek(repetition, self.draw.randrange(1, 9)))
+
+    def cut_ledger(self) -> u.AnyUpdate | None:
+        task = self.task()
+        if task is None or not self.state.tasks[task].ledger:
+            return None
+        source, found = self.draw.randrange(2), self.state.tasks[task]
+        entries = self.draw.randint(0, len(found.ledger[source]))
+        last = found.ledger[source][entries - 1] if entries else Split(0, 0, 0)
+        stop = self.draw.randint(min(last.start + 1, last.stop), last.stop)
+        return u.CutLedgerUpdate(task, source, found.cuts.get(source, 0) + 1, entries, stop)
+
+    def restore_ledger(self) -> u.AnyUpdate | None:
+        task = self.task()
+        if task is None or not self.state.tasks[task].ledger:
+            return None
+        one = self.state.tasks[task]
+        return u.RestoreLedgerUpdate(task, 0, tuple(one.ledger[0]), one.cuts.get(0, 0))
+
+    def restore_cursor(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        if iteration is None or not self.state.iterations[iteration].cursors:
+            return None
+        one = self.state.iterations[iteration].cursors[0]
+        return u.RestoreCursorUpdate(iteration, 0, one.repetition, one.next, tuple(one.returned))
 
     def deliver(self) -> u.AnyUpdate | None:
         task, first = self.task(), self.draw.randrange(20)

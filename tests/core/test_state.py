@@ -137,11 +137,13 @@ def test_what_is_held_counts_until_the_task_is_settled_or_fenced_again() -> None
     assert state(fence, hold, u.HostTaskUpdate(4000, 2, "worker")).tasks[4000].held != {}
 
 
-def test_a_ledger_can_grow_by_many_entries() -> None:
-    """In a snapshot one update has all entries of a ledger."""
-    made = state(u.AssignSplitsUpdate(4000, 0, Split(0, 0, 1), (Split(0, 1, 3), Split(0, 3, 4), Split(0, 4, 4))))
-    assert len(made.tasks[4000].ledger[0]) == 4
-    assert made.iterations[2000].cursors[0].next == 4
+def test_ledgers_and_cursors_can_be_restored() -> None:
+    """In a snapshot one update has all entries of a ledger, and one where the iteration stands in a source."""
+    entries, back = (Split(0, 0, 1), Split(0, 1, 3)), (Split(0, 3, 4),)
+    made = state(u.RestoreLedgerUpdate(4000, 0, entries, 2), u.RestoreCursorUpdate(2000, 0, 1, 4, back))
+    assert (made.tasks[4000].ledger[0], made.tasks[4000].cuts) == (list(entries), {0: 2})
+    cursor = made.iterations[2000].cursors[0]
+    assert (cursor.repetition, cursor.next, cursor.returned) == (1, 4, list(back))
 
 
 def test_a_limited_number_of_departed_clients_is_remembered() -> None:

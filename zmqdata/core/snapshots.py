@@ -45,6 +45,7 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
     for source, cursor in enumerate(iteration.cursors):
         if cursor.names is not None:
             yield u.ListFilesUpdate(number, source, cursor.named, cursor.names)
+        yield u.RestoreCursorUpdate(number, source, cursor.repetition, cursor.next, tuple(cursor.returned))
     for task in iteration.tasks.values():
         yield from _of_task(task)
     consumers = {client: index for index, client in iteration.consumers.items()}
@@ -66,8 +67,9 @@ def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
     if task.attempt:
         yield u.HostTaskUpdate(number, task.attempt, task.worker)
     for source, ledger in enumerate(task.ledger):
-        if ledger:
-            yield u.AssignSplitsUpdate(number, source, ledger[0], tuple(ledger[1:]))
+        cuts = task.cuts.get(source, 0)
+        if ledger or cuts:
+            yield u.RestoreLedgerUpdate(number, source, tuple(ledger), cuts)
     if task.delivered:
         yield u.DeliverUpdate(number, task.delivered.ranges)
     for client, ranges in task.held.items():

@@ -13,7 +13,7 @@ from typing import Any
 from zmqdata import updates as u
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import Rounds
-from zmqdata.core.splits import SplitCursor
+from zmqdata.core.splits import SplitCursor, cut_ledger
 from zmqdata.messages import DatasetDescription, JobParameters
 from zmqdata.splits import Split
 
@@ -28,6 +28,7 @@ class Task:
     """One logical part of an iteration: its lineage and where it is hosted.
 
     ``held``: what clients had received, as they said when it last lost its host.
+    ``cuts``: how often the end of a source's ledger was taken back from the present attempt.
     """
 
     task: int
@@ -42,6 +43,7 @@ class Task:
     shard: int | None = None
     held: dict[str, RangeSet] = field(default_factory=dict)
     dropped: int = 0
+    cuts: dict[int, int] = field(default_factory=dict)
 
     @property
     def settled(self) -> bool:
@@ -208,16 +210,34 @@ class DispatcherState:
 
     def _host_task(self, update: u.HostTaskUpdate) -> None:
         task = self.tasks[update.task]
+        if update.attempt != task.attempt:
+            task.cuts.clear()
         task.attempt, task.worker = update.attempt, update.worker
         if not update.worker:
             task.held = {}
 
     def _assign_splits(self, update: u.AssignSplitsUpdate) -> None:
         task = self.tasks[update.task]
-        cursor = self.iterations[task.iteration].cursors[update.source]
-        for split in (update.split, *update.following):
-            task.ledger[update.source].append(split)
-            cursor.advance(split)
+        task.ledger[update.source].append(update.split)
+        self.iterations[task.iteration].cursors[update.source].advance(update.split)
+
+    def _cut_ledger(self, update: u.CutLedgerUpdate) -> None:
+        task = self.tasks[update.task]
+        parts = cut_ledger(task.ledger[update.source], update.entries, update.stop)
+        assert parts is not None, "checked before it was decided"
+        task.ledger[update.source], back = parts
+        task.cuts[update.source] = update.cut
+        self.iterations[task.iteration].cursors[update.source].take_back(back)
+
+    def _restore_ledger(self, update: u.RestoreLedgerUpdate) -> None:
+        task = self.tasks[update.task]
+        task.ledger[update.source] = list(update.splits)
+        if update.cuts:
+            task.cuts[update.source] = update.cuts
+
+    def _restore_cursor(self, update: u.RestoreCursorUpdate) -> None:
+        cursor = self.iterations[update.iteration].cursors[update.source]
+        cursor.repetition, cursor.next, cursor.returned = update.repetition, update.next, list(update.returned)
 
     def _list_files(self, update: u.ListFilesUpdate) -> None:
         self.iterations[update.iteration].cursors[update.source].list(update.repetition, update.names)
@@ -306,6 +326,9 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.CreateTaskUpdate: DispatcherState._create_task,
     u.HostTaskUpdate: DispatcherState._host_task,
     u.AssignSplitsUpdate: DispatcherState._assign_splits,
+    u.CutLedgerUpdate: DispatcherState._cut_ledger,
+    u.RestoreLedgerUpdate: DispatcherState._restore_ledger,
+    u.RestoreCursorUpdate: DispatcherState._restore_cursor,
     u.ListFilesUpdate: DispatcherState._list_files,
     u.HoldUpdate: DispatcherState._hold,
     u.EndTaskUpdate: DispatcherState._end_task,

@@ -6,12 +6,13 @@ Links are kept by ``core.sendlinks``; here are tasks, splits, distribution, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.dealing import Dealing, dealing_for
+from zmqdata.core.feeds import SplitFeed
 from zmqdata.core.pipelines import REPEAT, Pipelines
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.sendlinks import Link, SendLinks
@@ -44,15 +45,14 @@ class WorkerProfile:
 
 @dataclass
 class HostedTask:
-    """A task that this worker hosts. ``dealing`` holds what it made.
+    """A task that this worker hosts. ``dealing`` holds what it made, ``feeds`` are the ledgers of its sources.
 
-    ``have``: ledger entries here, per source; ``wanted``: those asked for, with the time of asking. ``hungry``: a
-    client waits for the next element. ``incomplete``: a client that is gone took elements with it that are not here
-    any more.
+    ``hungry``: a client waits for the next element. ``incomplete``: a client that is gone took elements with it that
+    are not here any more.
     """
 
     definition: m.TaskDefinition
-    have: list[int]
+    feeds: list[SplitFeed]
     dealing: Dealing
     started: bool = False
     produced: int = 0
@@ -62,7 +62,6 @@ class HostedTask:
     dropped: int = 0
     hungry: bool = False
     incomplete: bool = False
-    wanted: dict[int, tuple[m.RequestSplits, float]] = field(default_factory=dict)
     progress: float = 0.0
 
     @property
@@ -104,6 +103,7 @@ class WorkerCore:
             c.Produced: self._produced,
             c.Exhausted: self._exhausted,
             c.SplitsWanted: self._splits_wanted,
+            c.LedgerCut: self._ledger_cut,
             c.LinkBound: self._link_bound,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
@@ -115,6 +115,7 @@ class WorkerCore:
             m.HostTask: self._host,
             m.DropTask: self._drop,
             m.SplitsAssigned: self._splits_assigned,
+            m.TakeBackSplits: self._take_back,
             m.PipelineSent: self._pipeline_sent,
             m.PieceSent: lambda peer, message, now: self._pipelines_changed(self.pipelines.piece_sent)(message, now),
             m.ReleaseClient: self._release,
@@ -166,9 +167,9 @@ class WorkerCore:
         for task in self.tasks.values():
             if not task.started:
                 self.pipelines.want(task.definition, now)
-            for source, (ask, since) in list(task.wanted.items()):
-                if now - since >= REPEAT:
-                    task.wanted[source] = (ask, now)
+            for feed in task.feeds:
+                ask = feed.repeated(now, REPEAT)
+                if ask is not None:
                     self._send(c.DISPATCHER, ask)
         self.links.close_silent(now)
 
@@ -220,7 +221,8 @@ class WorkerCore:
                 return
             self._remove(hosted)
         dealing = dealing_for(definition, self.profile.cache_bytes)
-        task = HostedTask(definition, [len(entries) for entries in definition.ledger], dealing, progress=now)
+        feeds = [SplitFeed(len(entries)) for entries in definition.ledger]
+        task = HostedTask(definition, feeds, dealing, progress=now)
         self.tasks[definition.task] = task
         self._start_ready()
         if not task.started:
@@ -289,6 +291,8 @@ class WorkerCore:
         if task is not None and task.total is None:
             task.total = task.produced = event.total
             task.dropped = event.dropped
+            for feed in task.feeds:
+                feed.ask = None  # what was asked for ahead of time is not needed
             self._distribute(task)
             self._heartbeat(now)
 
@@ -306,23 +310,48 @@ class WorkerCore:
 
     def _splits_wanted(self, event: c.SplitsWanted, now: float) -> None:
         task = self._task(event)
-        if task is None or event.source in task.wanted or event.have < task.have[event.source]:
+        if task is None or event.have < task.feeds[event.source].have:
             return
-        ask = m.RequestSplits(
-            self.profile.worker, event.task, event.attempt, event.source, event.repetition, event.have
-        )
-        task.wanted[event.source] = (ask, now)
-        self._send(c.DISPATCHER, ask)
+        feed = task.feeds[event.source]
+        place = (*task.key, event.source, event.repetition, feed.have, feed.cut)
+        ask = m.RequestSplits(self.profile.worker, *place, event.waiting, event.pace)
+        if feed.want(ask, now):
+            self._send(c.DISPATCHER, ask)
 
     def _splits_assigned(self, peer: c.Peer, message: m.SplitsAssigned, now: float) -> None:
         task = self._task(message)
-        if task is None or not 0 <= message.source < len(task.have) or message.first > task.have[message.source]:
+        if task is not None and 0 <= message.source < len(task.feeds):
+            fresh = task.feeds[message.source].take(message)
+            if fresh:
+                self._do(c.FeedSplits(*task.key, message.source, fresh))
+
+    def _take_back(self, peer: c.Peer, message: m.TakeBackSplits, now: float) -> None:
+        task = self._task(message)
+        if task is None or not 0 <= message.source < len(task.feeds):
             return
-        fresh = message.splits[task.have[message.source] - message.first :]
-        if fresh:
-            task.have[message.source] += len(fresh)
-            task.wanted.pop(message.source, None)
-            self._do(c.FeedSplits(*task.key, message.source, fresh))
+        feed = task.feeds[message.source]
+        if message.cut == feed.cut:
+            self._return_splits(task, message.source, feed.kept, feed.stop)
+        elif message.cut == feed.cut + 1:
+            if task.started:
+                self._do(c.ReturnSplits(*task.key, message.source))
+            else:
+                self._return_splits(task, message.source, feed.have, 0)
+
+    def _ledger_cut(self, event: c.LedgerCut, now: float) -> None:
+        task = self._task(event)
+        if task is None:
+            return
+        feed = task.feeds[event.source]
+        if event.changed:
+            feed.shorten(event.entries, event.stop)
+        self._return_splits(task, event.source, event.entries, event.stop)
+        if event.changed and feed.ask is not None:
+            self._send(c.DISPATCHER, feed.ask)
+
+    def _return_splits(self, task: HostedTask, source: int, entries: int, stop: int) -> None:
+        place = (*task.key, source, task.feeds[source].cut, entries, stop)
+        self._send(c.DISPATCHER, m.SplitsReturned(self.profile.worker, *place))
 
     # --- distribution
 

@@ -74,6 +74,8 @@ from zmqdata.messages.workers import (
     RequestPipeline,
     RequestSplits,
     SplitsAssigned,
+    SplitsReturned,
+    TakeBackSplits,
     WorkerHeartbeat,
     WorkerHeartbeatAnswered,
     WorkerRegistered,
@@ -92,6 +94,7 @@ ToDispatcher = (
     | RegisterWorker
     | WorkerHeartbeat
     | RequestSplits
+    | SplitsReturned
     | RequestPipeline
     | RequestPiece
     | WorkerStopped
@@ -121,6 +124,7 @@ ToWorker = (
     | HostTask
     | DropTask
     | SplitsAssigned
+    | TakeBackSplits
     | PipelineSent
     | PieceSent
     | ReleaseClient
@@ -179,9 +183,11 @@ __all__ = [
     "RequestSplits",
     "RequestStatus",
     "SplitsAssigned",
+    "SplitsReturned",
     "StatusReported",
     "StorePiece",
     "StreamGrant",
+    "TakeBackSplits",
     "TaskDefinition",
     "TaskList",
     "TaskPlace",

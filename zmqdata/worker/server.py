@@ -99,6 +99,7 @@ class WorkerShell:
             c.KeepPiece: self.parts.keep,
             c.ReleaseParts: self.parts.release,
             c.FeedSplits: self._feed_splits,
+            c.ReturnSplits: lambda command: self._runner(command, lambda one: self._give_back(one, command.source)),
             c.AllowProduction: lambda command: self._runner(command, lambda runner: runner.allow(command.size)),
             c.FlushTask: lambda command: self._runner(command, lambda runner: runner.flush()),
             c.BindLink: self.links.bind,
@@ -127,6 +128,8 @@ class WorkerShell:
         for runner in self.runners.values():
             runner.flush()
             runner.stop()
+            for source in range(len(runner.providers)):
+                self._give_back(runner, source)
 
     def say_goodbye(self) -> None:
         """Tells the dispatcher that the tasks may go elsewhere."""
@@ -211,6 +214,11 @@ class WorkerShell:
 
     def _feed_splits(self, command: c.FeedSplits) -> None:
         self._runner(command, lambda runner: runner.providers[command.source].feed(command.splits))
+
+    def _give_back(self, runner: TaskRunner, source: int) -> None:
+        # At once: were splits fed in between, runner and core would count entries differently.
+        entries, stop, changed = runner.providers[source].give_back()
+        self._handle(c.LedgerCut(*runner.key, source, entries, stop, changed))
 
     def _runner(self, command: Any, act: Callable[[TaskRunner], None]) -> None:
         runner = self.runners.get((command.task, command.attempt))
