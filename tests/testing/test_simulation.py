@@ -177,10 +177,10 @@ def wander(seed: int) -> int:
     for _ in range(draw.randint(2, 5)):
         world.add_worker()
     world.add_client()
-    lives = draw.choice([0, 0, 1, 2])
+    lives, restarts = draw.choice([0, 0, 1, 2]), draw.choice([0, 1, 4])
 
     def stir() -> None:
-        nonlocal lives
+        nonlocal lives, restarts
         alive = [worker for worker in world.workers if worker.alive]
         worker = draw.choice(alive)
         for runner in worker.runners.values():
@@ -189,7 +189,8 @@ def wander(seed: int) -> int:
             lives -= 1
             worker.die()
             world.add_worker()
-        if draw.random() < 0.05:
+        if restarts and draw.random() < 0.1:
+            restarts -= 1
             world.restart_dispatcher(draw.choice([0.0, 0.3]))
         if not world.all_done:
             world.clock.after(draw.uniform(0.0, 0.4), stir)
