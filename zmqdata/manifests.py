@@ -13,6 +13,7 @@ import os
 import re
 import zlib
 from base64 import b64decode, b64encode
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -311,7 +312,7 @@ def committed_chunks(files: Files, path: str) -> list[ChunkName]:
         DataLossError: there is something else in the folder, or one chunk twice.
     """
     chunks = sorted((ChunkName.parse(name) for name in files.names(f"{path}/{CHUNKS}")), key=lambda one: one.turn)
-    for one, other in zip(chunks, chunks[1:], strict=False):
+    for one, other in pairwise(chunks):
         if one.turn == other.turn:
             raise DataLossError(f"Found duplicate chunk: {path} has {one} and {other}")
     return chunks

@@ -12,14 +12,16 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata import savecommands as s
 from zmqdata import updates as u
 from zmqdata.core.datasets import Datasets
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.jobs import Jobs
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
-from zmqdata.core.placement import Placement, WorkerFacts
+from zmqdata.core.placement import MOST_STREAMS, Placement, WorkerFacts
 from zmqdata.core.places import Places
+from zmqdata.core.saves import Saves
 from zmqdata.core.splits import lease_size
 from zmqdata.core.state import DispatcherState, Iteration, Task
 from zmqdata.errors import FailedPreconditionError, NotFoundError
@@ -55,6 +57,8 @@ class DispatcherCore:
         times: how long to wait for what.
         worker_addresses: the ordered list of addresses that workers may register from; empty: any. See ``Places``.
         aliases: other names of the hosts in that list.
+        durable: whether the shell keeps what is committed for its next life.
+        most_streams: how many streams of saves a worker writes at a time.
     """
 
     def __init__(
@@ -63,15 +67,18 @@ class DispatcherCore:
         times: DispatcherTimes = DispatcherTimes(),
         worker_addresses: tuple[str, ...] = (),
         aliases: Mapping[str, Collection[str]] | None = None,
+        durable: bool = False,
+        most_streams: int = MOST_STREAMS,
     ) -> None:
         self.out = Outbox(seed)
         self.times = times
         self.places = Places(worker_addresses, aliases)
         self.workers = Roster()
         self.clients = Roster()
-        self.hosting = Hosting(self.out, self.workers, self.clients, Placement(self.places))
+        self.hosting = Hosting(self.out, self.workers, self.clients, Placement(self.places, most_streams=most_streams))
         self.datasets = Datasets(self.out, times.gc_timeout)
         self.jobs = Jobs(self.out, self.hosting, self.clients, times.gc_timeout, times.client_gone_timeout)
+        self.saves = Saves(self.out, self.hosting, durable)
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
         self._ticked: float | None = None
         self._asked: float = 0.0
@@ -88,6 +95,15 @@ class DispatcherCore:
             m.WorkerStopped: self._worker_stopped,
             m.RequestSplits: self._request_splits,
             m.RequestPipeline: self._request_pipeline,
+            m.StartSave: self.saves.start,
+            m.ChunkWritten: self.saves.chunk_written,
+            m.SaveFailed: self.saves.failed,
+        }
+        self._answers: dict[type[Any], Callable[[Any, float], None]] = {
+            c.FilesListed: self._files_listed,
+            s.SavePrepared: self.saves.prepared,
+            s.ChunkPublished: self.saves.published,
+            s.SaveFinished: self.saves.finished,
         }
 
     @property
@@ -105,8 +121,8 @@ class DispatcherCore:
         elif isinstance(event, c.Unreachable):
             self.workers.lost_contact(event.peer, now)
             self.clients.lost_contact(event.peer, now)
-        elif isinstance(event, c.FilesListed):
-            self._files_listed(event, now)
+        elif type(event) in self._answers:
+            self._answers[type(event)](event, now)
         self.hosting.push_changes()
         return self.out.drain()
 
@@ -126,6 +142,7 @@ class DispatcherCore:
             self.out.note("warning", f"worker {self.hosting.facts[member.name].address} is lost: no connection")
             self._lose_worker(member.name)
         self.jobs.expire(now, self.times.client_timeout)
+        self.saves.tick(now)
         if now - self._collected >= self.times.gc_interval:
             self._collected = now
             self.jobs.collect_unused(now)
@@ -192,6 +209,8 @@ class DispatcherCore:
         if task is None or task.worker != ask.worker or task.attempt != ask.attempt or task.settled:
             self.out.send(peer, m.DropTask(ask.task, ask.attempt))
             return
+        if ask.worker not in self.workers:
+            return  # a worker of this dispatcher's former life, which has not registered yet; it asks again
         if not 0 <= ask.source < len(task.ledger) or not 0 <= ask.have <= len(task.ledger[ask.source]):
             return
         if ask.have == len(task.ledger[ask.source]) and not self._extend(peer, ask, task, now):

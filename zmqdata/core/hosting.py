@@ -141,16 +141,19 @@ class Hosting:
         return self.out.state.tasks[number]
 
     def _employ(self, name: str, iteration: Iteration) -> None:
-        if not self.placement.may_host(name, iteration):
+        if iteration.failure is not None or not self.placement.may_host(name, iteration):
             return
         orphans = [task for task in self._orphans(iteration) if self.placement.is_place_of(task, name)]
         for task in orphans:
-            self._host(task, name)
+            if self.placement.has_room(name, iteration):
+                self._host(task, name)
         if not orphans and not iteration.closed and self._wants_more(name, iteration):
             self._host(self._create(iteration), name)
 
     def _wants_more(self, name: str, iteration: Iteration) -> bool:
         if iteration.num_shards or any(task.worker == name for task in iteration.live_tasks):
+            return False
+        if not self.placement.has_room(name, iteration):
             return False
         if iteration.job.processing_mode == "OFF":
             return True
@@ -210,6 +213,8 @@ class Hosting:
     def _host(self, task: Task, name: str) -> None:
         self.out.commit(u.HostTaskUpdate(task.task, max(1, task.attempt), name))
         self.facts[name].tasks.add(task.task)
+        if self.out.state.iterations[task.iteration].saving is not None:
+            self.facts[name].writing.add(task.task)
         self.out.send(self.workers.peer(name), m.HostTask(self._definition(task)))
         self.tell_clients(self.out.state.iterations[task.iteration])
 
@@ -235,6 +240,8 @@ class Hosting:
             by_reference=iteration.job.by_reference,
             iteration_seed=iteration.seed,
             repetition=iteration.repetition,
+            save_path=iteration.job.save.path if iteration.job.save is not None else "",
+            stream=task.index,
         )
 
     # --- tasks lose hosts

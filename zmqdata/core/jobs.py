@@ -182,11 +182,15 @@ class Jobs:
         return self.gc_timeout >= 0 and now - member.sign >= max(client_timeout, self.gc_timeout)
 
     def collect_unused(self, now: float) -> None:
-        """Collects jobs that had no client for too long."""
+        """Collects jobs that had no client for too long, and saves that ended so long ago."""
         if self.gc_timeout < 0:
             return
+        for iteration in self.out.state.iterations.values():
+            if iteration.saving is not None and iteration.saving.ended:
+                self.unused_since.setdefault(iteration.job.name, now)
         for job, since in list(self.unused_since.items()):
-            if now - since >= self.gc_timeout:
+            job_is_used = any(one.saving and not one.saving.ended for one in self.out.state.passes[job].values())
+            if now - since >= self.gc_timeout and not job_is_used:
                 self.out.note("info", f"job {job} is collected: no client for {self.gc_timeout:g} s")
                 self._collect(job)
 

@@ -20,9 +20,35 @@ FIRST_ITERATION = 2000
 FIRST_TASK = 4000
 
 
+@dataclass(frozen=True)
+class SavedChunk:
+    """A chunk that counts: the attempt that wrote it, its elements ``first ... stop - 1``, its bytes."""
+
+    attempt: int
+    first: int
+    stop: int
+    size: int
+
+
+@dataclass
+class Saving:
+    """What is particular to an iteration that is saved.
+
+    ``specs``: those of its chunks, each once. ``failure``: what a pipeline failed with. ``ended``: the marker that ends
+    it is on the disk.
+    """
+
+    specs: dict[bytes, None] = field(default_factory=dict)
+    failure: bytes = b""
+    ended: bool = False
+
+
 @dataclass
 class Task:
-    """One logical part of an iteration: its lineage and where it is hosted."""
+    """One logical part of an iteration: its lineage and where it is hosted.
+
+    ``index`` numbers the tasks of an iteration. ``chunks``: what counts of a task that is saved, in order.
+    """
 
     task: int
     iteration: int
@@ -34,6 +60,8 @@ class Task:
     removed: bool = False
     delivered: RangeSet = field(default_factory=RangeSet)
     shard: int | None = None
+    index: int = 0
+    chunks: list[SavedChunk] = field(default_factory=list)
 
     @property
     def settled(self) -> bool:
@@ -46,7 +74,8 @@ class Iteration:
     """One pass of a job. ``clients`` are those that read it now; ``closed``: it gets no further task.
 
     ``local_workers`` are, per client, the addresses of workers in its process. ``failure``: the error, and its text,
-    that keeps it from going on. ``running`` and ``ended`` count the live tasks whose total is not, and is, known.
+    that keeps it from going on. ``saving``: it has no clients, its elements are saved. ``running`` and ``ended`` count
+    the live tasks whose total is not, and is, known.
     """
 
     iteration: int
@@ -62,6 +91,7 @@ class Iteration:
     failure: tuple[str, str] | None = None
     running: int = 0
     ended: int = 0
+    saving: Saving | None = None
 
     @property
     def live_tasks(self) -> list[Task]:
@@ -128,6 +158,7 @@ class DispatcherState:
         cursors = [SplitCursor(source) for source in sources] if job.processing_mode == "DYNAMIC" else []
         iteration = Iteration(update.iteration, job, update.repetition, update.seed, cursors)
         iteration.num_shards = update.num_shards
+        iteration.saving = None if job.save is None else Saving()
         self.iterations[update.iteration] = iteration
         self.passes[update.job][update.repetition] = iteration
         self.next_iteration = update.iteration + 1
@@ -147,6 +178,7 @@ class DispatcherState:
     def _create_task(self, update: u.CreateTaskUpdate) -> None:
         iteration = self.iterations[update.iteration]
         task = Task(update.task, update.iteration, update.seed, [[] for _ in iteration.cursors], shard=update.shard)
+        task.index = len(iteration.tasks)
         iteration.tasks[task.task] = task
         iteration.running += 1
         self.tasks[task.task] = task
@@ -191,6 +223,24 @@ class DispatcherState:
     def _fail_iteration(self, update: u.FailIterationUpdate) -> None:
         self.iterations[update.iteration].failure = (update.error, update.text)
 
+    def _commit_chunk(self, update: u.CommitChunkUpdate) -> None:
+        task = self.tasks[update.task]
+        task.chunks.append(SavedChunk(update.attempt, update.first, update.stop, update.size))
+        task.delivered.add(update.first, update.stop)
+        if update.spec:
+            self._saving(task.iteration).specs[update.spec] = None
+
+    def _fail_save(self, update: u.FailSaveUpdate) -> None:
+        self._saving(update.iteration).failure = update.failure
+
+    def _end_save(self, update: u.EndSaveUpdate) -> None:
+        self._saving(update.iteration).ended = True
+
+    def _saving(self, iteration: int) -> Saving:
+        saving = self.iterations[iteration].saving
+        assert saving is not None
+        return saving
+
     def _remove_job(self, update: u.RemoveJobUpdate) -> None:
         del self.jobs[update.job]
         for iteration in self.passes.pop(update.job).values():
@@ -217,5 +267,8 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.DeliverUpdate: DispatcherState._deliver,
     u.CloseTaskListUpdate: DispatcherState._close_task_list,
     u.FailIterationUpdate: DispatcherState._fail_iteration,
+    u.CommitChunkUpdate: DispatcherState._commit_chunk,
+    u.FailSaveUpdate: DispatcherState._fail_save,
+    u.EndSaveUpdate: DispatcherState._end_save,
     u.RemoveJobUpdate: DispatcherState._remove_job,
 }

@@ -11,11 +11,13 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata import savecommands as s
 from zmqdata.core.dealing import Dealing, dealing_for
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.sendlinks import Link, SendLinks
 from zmqdata.core.streams import Portion, Stream
 from zmqdata.core.window import Windowed
+from zmqdata.core.written import Written
 
 REPEAT = 1.0
 MOST_PATIENCE = 15.0
@@ -28,8 +30,8 @@ class WorkerProfile:
     """What a worker tells of itself when it registers, and its limits.
 
     ``buffer_bytes``: how much it may produce ahead of its clients; ``cache_bytes``: how much of a task it keeps for
-    trainers that all read it; ``heartbeat``: seconds between heartbeats;
-    ``dispatcher_timeout``: seconds to do without a dispatcher before it ends.
+    trainers that all read it; ``chunk_bytes``: about the size of a chunk that is saved; ``heartbeat``: seconds
+    between heartbeats; ``dispatcher_timeout``: seconds to do without a dispatcher before it ends.
     """
 
     worker: str
@@ -39,6 +41,7 @@ class WorkerProfile:
     version: str = ""
     buffer_bytes: int = 16 << 20
     cache_bytes: int = 10 << 30
+    chunk_bytes: int = 6 << 30
     heartbeat: float = 1.0
     dispatcher_timeout: float = 3600.0
 
@@ -89,6 +92,7 @@ class WorkerCore:
         self.tasks: dict[int, HostedTask] = {}
         self.links = SendLinks(self._do)
         self.pipelines: dict[str, bytes] = {}
+        self.saved: dict[tuple[str, int], bool] = {}
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
         self._beat = -profile.heartbeat
@@ -101,6 +105,9 @@ class WorkerCore:
             c.Exhausted: self._exhausted,
             c.SplitsWanted: self._splits_wanted,
             c.LinkBound: self._link_bound,
+            s.BlockWritten: self._saved,
+            s.ChunkClosed: self._saved,
+            s.WriteFailed: self._saved,
         }
         self._messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
             m.WorkerRegistered: lambda peer, message, now: self._registered(now),
@@ -110,6 +117,7 @@ class WorkerCore:
             m.DropTask: self._drop,
             m.SplitsAssigned: self._splits_assigned,
             m.PipelineSent: self._pipeline_sent,
+            m.ChunkCommitted: self._chunk_committed,
             m.ReleaseClient: self._release,
             m.OpenLink: self.links.open,
             m.Grant: self._grant,
@@ -146,6 +154,9 @@ class WorkerCore:
         for task in self.tasks.values():
             if not task.started:
                 self._request_pipeline(task, now)
+            elif isinstance(task.dealing, Written):
+                task.dealing.tick(now)
+                self._distribute(task)
             for source, (ask, since) in list(task.wanted.items()):
                 if now - since >= REPEAT:
                     task.wanted[source] = (ask, now)
@@ -199,7 +210,8 @@ class WorkerCore:
             if hosted.definition.attempt >= definition.attempt:
                 return
             self._remove(hosted)
-        dealing = dealing_for(definition, self.profile.cache_bytes)
+        profile = self.profile
+        dealing = dealing_for(definition, profile.cache_bytes, profile.worker, profile.chunk_bytes)
         task = HostedTask(definition, [len(entries) for entries in definition.ledger], dealing, progress=now)
         self.tasks[definition.task] = task
         if definition.digest in self.pipelines:
@@ -248,6 +260,10 @@ class WorkerCore:
 
     def _remove(self, task: HostedTask) -> None:
         del self.tasks[task.definition.task]
+        if isinstance(task.dealing, Written):
+            self.saved[task.dealing.path, task.dealing.stream] = task.dealing.completed
+            if len(self.saved) > DROPPED_KEPT:
+                del self.saved[next(iter(self.saved))]
         self._do(c.StopTask(*task.key))
 
     def _task(self, event: Any) -> HostedTask | None:
@@ -269,6 +285,8 @@ class WorkerCore:
         task = self._task(event)
         if task is not None and task.total is None:
             task.total = task.produced = event.total
+            if isinstance(task.dealing, Written):
+                task.dealing.end()
             self._distribute(task)
             self._heartbeat(now)
 
@@ -281,6 +299,19 @@ class WorkerCore:
         if task.started and task.total is None and allowed > task.allowed:
             task.allowed = allowed
             self._do(c.AllowProduction(*task.key, allowed))
+
+    # --- what is saved
+
+    def _saved(self, event: Any, now: float) -> None:
+        task = self._task(event)
+        if task is not None and isinstance(task.dealing, Written):
+            task.dealing.take(event, now)
+            self._distribute(task)
+
+    def _chunk_committed(self, peer: c.Peer, message: m.ChunkCommitted, now: float) -> None:
+        task = self._task(message)
+        if task is not None and isinstance(task.dealing, Written):
+            task.dealing.committed(message.stop)
 
     # --- splits
 
@@ -313,6 +344,8 @@ class WorkerCore:
                 0, *task.key, portion.first, portion.count, portion.skip, portion.size, portion.meta, portion.failure
             )
             self.links.push(stream.client, header, portion.frames)
+        if isinstance(task.dealing, Written):
+            self._commands += task.dealing.drain()
         self._after_last(task)
         self._allow(task)
 

@@ -1,4 +1,4 @@
-"""Iterators over what ``save`` and ``distributed_save`` have written: all of it, the chunks of a task, or as it grows."""
+"""Iterators over what ``save`` and ``distributed_save`` wrote: all of it, the chunks of a task, or as it grows."""
 
 from __future__ import annotations
 

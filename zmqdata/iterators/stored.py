@@ -1,4 +1,4 @@
-"""Iterators that write elements into files: snapshot, and caches with a file name. The files are those of ``chunks``."""
+"""Iterators that write elements into files: snapshots, and caches with a file name. The files are ``chunks``."""
 
 from __future__ import annotations
 

@@ -26,6 +26,8 @@ from zmqdata.messages.clients import (
     RequestHoldings,
     RequestRefused,
     RequestStatus,
+    SaveStarted,
+    StartSave,
     StatusReported,
     TasksChanged,
 )
@@ -46,6 +48,7 @@ from zmqdata.messages.parts import (
     Message,
     Ranges,
     Reader,
+    SaveParameters,
     StreamGrant,
     TaskDefinition,
     TaskList,
@@ -53,6 +56,8 @@ from zmqdata.messages.parts import (
     TaskReport,
 )
 from zmqdata.messages.workers import (
+    ChunkCommitted,
+    ChunkWritten,
     DropTask,
     HostTask,
     PipelineSent,
@@ -61,6 +66,7 @@ from zmqdata.messages.workers import (
     ReleaseClient,
     RequestPipeline,
     RequestSplits,
+    SaveFailed,
     SplitsAssigned,
     WorkerHeartbeat,
     WorkerHeartbeatAnswered,
@@ -76,10 +82,13 @@ ToDispatcher = (
     | HoldingsReported
     | CloseIteration
     | RequestStatus
+    | StartSave
     | RegisterWorker
     | WorkerHeartbeat
     | RequestSplits
     | RequestPipeline
+    | ChunkWritten
+    | SaveFailed
     | WorkerStopped
 )
 ToClient = (
@@ -92,6 +101,7 @@ ToClient = (
     | RequestHoldings
     | IterationClosed
     | StatusReported
+    | SaveStarted
     | LinkOpened
     | LinkRefused
     | LinkReported
@@ -106,6 +116,7 @@ ToWorker = (
     | DropTask
     | SplitsAssigned
     | PipelineSent
+    | ChunkCommitted
     | ReleaseClient
     | OpenLink
     | Grant
@@ -115,6 +126,8 @@ OnLink = Block | EndOfTask
 
 __all__ = [
     "Block",
+    "ChunkCommitted",
+    "ChunkWritten",
     "ClientHeartbeat",
     "ClientHeartbeatAnswered",
     "CloseIteration",
@@ -151,7 +164,11 @@ __all__ = [
     "RequestRefused",
     "RequestSplits",
     "RequestStatus",
+    "SaveFailed",
+    "SaveParameters",
+    "SaveStarted",
     "SplitsAssigned",
+    "StartSave",
     "StatusReported",
     "StreamGrant",
     "TaskDefinition",

@@ -71,6 +71,19 @@ class CloseIteration(Message, frozen=True):
     delivered: dict[int, Ranges]
 
 
+class StartSave(Message, frozen=True):
+    """From a client that wants workers to write a registered dataset to files; answered ``SaveStarted`` or refused.
+
+    ``run`` tells this save from every other: repeating the ask with the same one does not begin a second.
+    """
+
+    request: str
+    dataset_id: str
+    path: str
+    run: str
+    compression: str | None = "AUTO"
+
+
 class RequestStatus(Message, frozen=True):
     """From anybody who wants to know how things stand; answered ``StatusReported``."""
 
@@ -85,6 +98,12 @@ class DatasetRegistered(Message, frozen=True):
 
     request: str
     dataset_id: str
+
+
+class SaveStarted(Message, frozen=True):
+    """The save has begun, durably: it goes on without the client, to the marker that ends it."""
+
+    request: str
 
 
 class DatasetDescribed(Message, frozen=True):
