@@ -221,7 +221,7 @@ def distribute(
     def apply_distribute(dataset: Dataset) -> Dataset:
         if not isinstance(dataset, Dataset):
             raise TypeError(f"distribute() is applied to a Dataset: dataset.apply(distribute(...)). Got {dataset!r}")
-        registration = _registration(dataset.node, options.service, options.compression, options.dispatcher_timeout)
+        registration = registration_of(dataset.node, options.service, options.compression, options.dispatcher_timeout)
         return Dataset(Distributed(registration=registration, options=options, original=dataset.node))
 
     return apply_distribute
@@ -266,7 +266,7 @@ def register_dataset(
     if dataset_id is not None and (not isinstance(dataset_id, str) or not dataset_id):
         raise ValueError(f"`dataset_id` must be a non-empty string or None, got {dataset_id!r}")
     check_timeout("dispatcher_timeout", dispatcher_timeout)
-    registration = _registration(dataset.node, service, validate_compression(compression), dispatcher_timeout)
+    registration = registration_of(dataset.node, service, validate_compression(compression), dispatcher_timeout)
     return registration.register(dataset_id, keep=True)
 
 
@@ -354,9 +354,14 @@ def describe_dataset(service: str | tuple[str, str], dataset_id: str, timeout: f
     return ask_dispatcher(service, ask, m.DatasetDescribed, timeout).description
 
 
-def _registration(
+def registration_of(
     node: Node, service: str | tuple[str, str], compression: str | None, timeout: float
 ) -> Registration:
+    """A dataset ready to be registered.
+
+    Raises:
+        TypeError: it holds something that cannot be sent to another process.
+    """
     packed = pack_pipeline(node)
     pipeline = msgspec.msgpack.encode(packed)
     return Registration(service, timeout, _describe(node, packed, compression), pipeline, node=node)

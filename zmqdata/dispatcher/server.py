@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
@@ -14,13 +15,17 @@ import zmq
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata import savecommands as s
 from zmqdata import wire
 from zmqdata.config import DispatcherConfig
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
 from zmqdata.core.places import located
+from zmqdata.core.saves import job_of
+from zmqdata.dispatcher.savefolders import SaveFolders, check_save
 from zmqdata.dispatcher.status import status_of
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import InvalidArgumentError, ProtocolError
+from zmqdata.files import whole_path
 from zmqdata.nodes import matching_files
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import announced_address, bind_endpoint, host_addresses, split_address
@@ -57,10 +62,15 @@ class DispatcherShell:
             gc_timeout=config.job_gc_timeout_ms / 1000 if config.job_gc_timeout_ms >= 0 else -1.0,
             gc_interval=config.job_gc_check_interval_ms / 1000,
         )
-        self.core = DispatcherCore(secrets.randbits(62), times, config.worker_addresses, aliases)
+        self.core = DispatcherCore(
+            secrets.randbits(62), times, config.worker_addresses, aliases, durable=config.work_dir is not None
+        )
+        for check in self.core.saves.checks():
+            check_save(check)
         self.rejects = Rejects()
         self.loop = Loop("zmqdata-dispatcher", self._tick)
         self.loop.read(self.router, self._receive)
+        self._saves = SaveFolders(self._report_soon)
         self._files = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-list-files")
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
@@ -70,6 +80,9 @@ class DispatcherShell:
             c.DropPipeline: lambda command: self.store.drop(command.digest),
             c.SendPipeline: self._send_pipeline,
             c.ListFiles: self._list_files,
+            s.PrepareSave: self._saves.prepare,
+            s.PublishChunk: self._saves.publish,
+            s.FinishSave: self._saves.finish,
         }
 
     def say_goodbye(self) -> None:
@@ -78,6 +91,7 @@ class DispatcherShell:
     def close(self) -> None:
         """Frees sockets and threads; the loop has ended."""
         self._files.shutdown(wait=False, cancel_futures=True)
+        self._saves.close()
         self.router.close()
         self.context.term()
 
@@ -87,6 +101,9 @@ class DispatcherShell:
     def _handle(self, event: object) -> None:
         for command in self.core.handle(time.monotonic(), event):
             self._carry_out[type(command)](command)
+
+    def _report_soon(self, event: object) -> None:
+        self.loop.post(lambda: self._handle(event))
 
     def _receive(self) -> bool:
         try:
@@ -154,6 +171,14 @@ def host_aliases(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
+@dataclass(frozen=True)
+class SnapshotStream:
+    """A stream of a distributed save. ``completed``: every element of it is in a chunk that counts."""
+
+    index: int
+    completed: bool
+
+
 class DispatchServer(Server[DispatcherShell]):
     """A dispatcher in this process, in a thread of its own (tf.data's ``DispatchServer``).
 
@@ -190,3 +215,10 @@ class DispatchServer(Server[DispatcherShell]):
         """How many workers are alive."""
         shell = self._own_shell()
         return 0 if shell is None else len(shell.core.workers)
+
+    def snapshot_streams(self, path: str) -> list[SnapshotStream]:
+        """The streams of the distributed save to a path; none where this dispatcher does not know of one."""
+        shell = self._own_shell()
+        passes = {} if shell is None else shell.core.state.passes.get(job_of(whole_path(path)), {})
+        tasks = [task for iteration in passes.values() for task in list(iteration.tasks.values())]
+        return [SnapshotStream(task.index, task.settled and not task.removed) for task in tasks]

@@ -149,7 +149,10 @@ class TaskRunner:
         self._worker = worker
         self._skip = RangeSet(definition.skip)
         self._builder: BlockBuilder | ReferenceBuilder = (
-            ReferenceBuilder() if definition.by_reference else BlockBuilder()
+            ReferenceBuilder()
+            if definition.by_reference
+            # Who reads a file would unpickle a stranger's bytes.
+            else BlockBuilder(allow_objects=not definition.save_path)
         )
         self._has_far_client = has_far_client
         self._far_compression = Compression(definition.compression)
