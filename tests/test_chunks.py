@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,8 @@ import pytest
 
 from zmqdata import chunks
 from zmqdata.chunks import ChunkReader, ChunkWriter
-from zmqdata.errors import DataLossError, NotFoundError
-from zmqdata.manifests import MANIFEST, Chunk, Manifest, read_manifest, spec_text, write_manifest
+from zmqdata.errors import DataLossError
+from zmqdata.manifests import Chunk, Manifest, read_manifest, spec_text, write_manifest
 from zmqdata.specs import TensorSpec
 
 
@@ -88,41 +87,6 @@ def test_writing_goes_on_behind_a_place(tmp_path: Path) -> None:
     again.add(3)
     made = again.finish()
     assert list(ChunkReader(str(tmp_path), [made])) == [1, 3]
-
-
-def test_a_manifest_replaces_what_was_there(tmp_path: Path) -> None:
-    """Chunks that a new manifest does not name are removed with the old one; other files stay."""
-    filled(tmp_path)
-    (tmp_path / "other").touch()
-    write_manifest(str(tmp_path), Manifest("next", None, None, (Chunk("1.chunk", 3, 1),)))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.chunk", MANIFEST, "other"]
-    assert read_manifest(str(tmp_path)).element_spec is None
-
-
-def test_a_folder_without_manifest_holds_nothing(tmp_path: Path) -> None:
-    """A missing folder or manifest is an error that says so."""
-    for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(NotFoundError, match=r"holds no saved dataset: there is no manifest.json"):
-            read_manifest(str(folder))
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"checksum": 1}', "\udcff"])
-def test_a_manifest_that_is_none_is_data_loss(tmp_path: Path, text: str) -> None:
-    """Whatever stands in a manifest, a damaged one is DataLossError."""
-    (tmp_path / MANIFEST).write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(DataLossError, match=r"manifest.json is damaged"):
-        read_manifest(str(tmp_path))
-
-
-def test_a_changed_manifest_is_data_loss(tmp_path: Path) -> None:
-    """A manifest in which a number was changed fails its checksum."""
-    filled(tmp_path)
-    path = tmp_path / MANIFEST
-    content = json.loads(path.read_text())
-    content["chunks"][0]["elements"] += 1
-    path.write_text(json.dumps(content))
-    with pytest.raises(DataLossError, match="checksum does not fit"):
-        read_manifest(str(tmp_path))
 
 
 @pytest.mark.parametrize("place", [0, 4, 8, 16, 30, -1])

@@ -188,7 +188,9 @@ def _present(folder: str, wait: bool) -> nodes.Load | nodes.LoadGrowing:
         error = read_save_error(folder)
         if error is not None and not wait:
             raise ValueError(
-                f"Failed to load the dataset at {folder}. The save job failed to write it. {error.error}: {error.text}"
+                f"Failed to load the dataset at {folder}. The save job failed to write it. {error.error}: "
+                f"{error.text}. Remove the folder, repair the pipeline (or let map(on_error='skip') leave such "
+                "elements out), and save again"
             )
         if not wait:
             raise NotFoundError(
