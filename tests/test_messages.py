@@ -26,7 +26,7 @@ UNIONS = {
 }
 SHARED = {m.Probe, m.RequestRefused}
 """Sent by the dispatcher to clients and workers alike; every other message has one kind of receiver."""
-WITHOUT_CORE = {m.Probe, m.RequestStatus, m.StatusReported, m.DatasetRegistered, m.DatasetDescribed}
+WITHOUT_CORE = {m.Probe, m.RequestStatus, m.StatusReported, m.DatasetRegistered, m.DatasetDescribed, m.SaveStarted}
 """Answered or awaited by shells: they carry no decision."""
 
 st.register_type_strategy(int, st.integers(-(2**63), 2**63 - 1))

@@ -68,16 +68,16 @@ def test_a_folder_without_a_save_is_refused(tmp_path: Path) -> None:
 def test_a_bar_ends_with_the_save(folder: str, end: Callable[[str], None]) -> None:
     """The bar is shown until the save has ended, however it has."""
     console = Console(width=120, force_terminal=True)
-    slept: list[float] = []
+    paused: list[float] = []
 
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 3:
+    def pause(seconds: float) -> None:
+        paused.append(seconds)
+        if len(paused) == 3:
             end(folder)
 
     with console.capture() as captured:
-        found = follow(folder, console, sleep)
-    assert (len(slept), found.elements) == (3, 7)
+        found = follow(folder, console, pause)
+    assert (len(paused), found.elements) == (3, 7)
     assert found.state in ("done", "failed")
     assert "7/20" in captured.get()
     assert ("7/7" in captured.get()) == (found.state == "done")

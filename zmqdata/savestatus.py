@@ -74,14 +74,14 @@ def progress_of(path: str) -> SaveProgress:
     )
 
 
-def follow(path: str, console: Console, sleep: Callable[[float], None] = time.sleep) -> SaveProgress:
+def follow(path: str, console: Console, pause: Callable[[float], None] = time.sleep) -> SaveProgress:
     """Shows a bar until the save has ended; returns how."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("elements"))
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
         found = progress_of(path)
         task = bar.add_task(found.path, total=found.total, completed=found.elements)
         while found.state == RUNNING:
-            sleep(POLL)
+            pause(POLL)
             found = progress_of(path)
             bar.update(task, completed=found.elements)
         if found.state == DONE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 100, "buffer_bytes": 1 << 14
 
 def slowly(x: Any) -> tuple[Any, int]:
     if x % 50 == 0:
-        time.sleep(0.016)
+        threading.Event().wait(0.016)
     return x, os.getpid()
 
 

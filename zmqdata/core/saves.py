@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from zmqdata import messages as m
 from zmqdata import savecommands as s
@@ -42,11 +43,12 @@ def job_of(path: str) -> str:
 class Ending:
     """What is not durable of a running save.
 
-    ``unpublished``: chunks that count and have no final name yet. ``asked``: when the marker was last asked for.
+    ``unpublished``: chunks that count and have no final name yet. ``due``: when the marker may be asked for; infinite
+    while it is being written.
     """
 
     unpublished: set[s.SaveChunk] = field(default_factory=set)
-    asked: float | None = None
+    due: float = 0.0
 
 
 class Saves:
@@ -192,8 +194,8 @@ class Saves:
         for iteration in self._running():
             ending = self._ending(iteration)
             over = iteration.failure is not None or (iteration.finished and not ending.unpublished)
-            if over and (ending.asked is None or now - ending.asked >= RETRY):
-                ending.asked = now
+            if over and now >= ending.due:
+                ending.due = inf
                 self.out.commands.append(self._finish(iteration))
             elif staff and not over:
                 self.hosting.staff(iteration)
@@ -219,10 +221,11 @@ class Saves:
         if iteration is None or iteration.saving is None or iteration.saving.ended:
             return
         if event.error:
+            self._ending(iteration).due = now + RETRY
             self.out.note("error", f"{_path(iteration)} can not be ended, trying again: {event.error}")
             return
         self.out.commit(u.EndSaveUpdate(event.iteration))
-        del self._endings[event.iteration]
+        self._endings.pop(event.iteration, None)
         outcome = "failed" if iteration.failure is not None else f"has {iteration.delivered} elements"
         self.out.note("info", f"the save to {_path(iteration)} {outcome}")
 
