@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+DATASET_ARGS ?=
 
 .NOTPARALLEL:
 .PHONY: demo test test-tfdata coverage lint types layers docs bench build clean
@@ -13,9 +14,9 @@ lint: .venv/.dev-ready ; $(BIN)/ruff check .
 types: .venv/.dev-ready ; $(BIN)/mypy
 layers: .venv/.dev-ready ; $(BIN)/lint-imports
 docs: .venv/.run-ready ; $(BIN)/python docs/check_links.py
-bench: .venv/.run-ready ; $(BIN)/python benchmarks/throughput.py $(ARGS)
+bench: .venv-bench/.ready ; .venv-bench/bin/python benchmarks/throughput.py $(ARGS) && TF_CPP_MIN_LOG_LEVEL=3 .venv-bench/bin/python benchmarks/dataset.py $(DATASET_ARGS)
 build: .venv/.dev-ready ; rm -rf build dist && $(BIN)/python -m build
-clean: ; rm -rf .venv .venv-tfdata build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+clean: ; rm -rf .venv .venv-tfdata .venv-bench build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 14) else f"zmqdata needs Python 3.10 to 3.14, and $(PYTHON) is {v[0]}.{v[1]}; try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
@@ -32,4 +33,9 @@ clean: ; rm -rf .venv .venv-tfdata build dist *.egg-info .coverage .pytest_cache
 .venv-tfdata/.ready: pyproject.toml setup.py
 	@test -x .venv-tfdata/bin/python || $(PYTHON) -m venv .venv-tfdata
 	.venv-tfdata/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,tfdata]"
+	@touch $@
+
+.venv-bench/.ready: pyproject.toml setup.py
+	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
 	@touch $@

@@ -1,23 +1,48 @@
-"""What an operation costs per element, over a plain Python loop; beside tf.data where that is installed.
+"""What an operation costs per element and node over a plain Python loop; beside tf.data where that is installed.
 
-    python benchmarks/dataset.py [--count 200000] [--repeat 5]
+    python benchmarks/dataset.py [--count 50000] [--repeat 5] [--clock cpu|wall] [--json PATH]
 
-Runs locally, without the service. A line for each operation: nanoseconds per element of the input, the best of some
-runs, with the loop's own subtracted. tf.data's numbers contain the making of Python objects (as_numpy_iterator).
+Runs locally, without the service. In each repetition the three sides run each case one after the other; what is shown
+is the median over the repetitions. The clock is the CPU time of the process with all of its threads, so that other
+processes on the machine count little. "over loop" is what the operation adds to its source, less what the loop adds to
+its own; the other columns are all of the time, source included.
+
+tf.data compiles functions like these ones and calls no Python for them, but makes a numpy object of each element that
+comes out (as_numpy_iterator). It runs a quarter of the elements.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
+import json
+import os
+import platform
+import tracemalloc
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from itertools import chain, islice
+from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
 
 from zmqdata import Dataset
+
+try:
+    import tensorflow as tf
+except ImportError:
+    tf = None
+
+MOST_NS = 500  # over a loop, per element and node
+MOST_STACKING = 1.3  # times np.stack
+MOST_MEMORY = 1.2  # times a list of the elements
+SMALL = np.zeros(16, np.float32)
+
+Clock = Callable[[], float]
 
 
 def identity(x: Any) -> Any:
@@ -28,93 +53,183 @@ def true(x: Any) -> bool:
     return True
 
 
-def stacked(elements: Iterable[Any], size: int) -> Iterator[Any]:
-    """The loop that batch is compared with."""
-    batch = []
-    for element in elements:
-        batch.append(element)
-        if len(batch) == size:
-            yield np.stack(batch)
-            batch = []
+def small(x: Any) -> Any:
+    """An array of 64 bytes."""
+    return SMALL
 
 
 def numbers(count: int) -> Iterator[Any]:
     """The loop that reading a range is compared with."""
-    for number in range(count):
-        yield np.int64(number)
+    return map(np.int64, range(count))
 
 
-Case = tuple[str, Callable[[Any], Any], Callable[[Iterable[Any]], Iterable[Any]]]
-CASES: list[Case] = [
-    ("map", lambda ds: ds.map(identity), lambda xs: (identity(x) for x in xs)),
-    ("filter", lambda ds: ds.filter(true), lambda xs: (x for x in xs if true(x))),
-    ("batch(32)", lambda ds: ds.map(identity).batch(32), lambda xs: stacked((identity(x) for x in xs), 32)),
-    ("shuffle(1000)", lambda ds: ds.shuffle(1000), identity),
-    ("prefetch(16)", lambda ds: ds.prefetch(16), identity),
-    ("enumerate", lambda ds: ds.enumerate(), enumerate),
-    ("random_map", lambda ds: ds.random_map(lambda x, rng: x), lambda xs: (identity(x) for x in xs)),
-    ("map, 2 threads", lambda ds: ds.map(identity, num_parallel_calls=2), lambda xs: (identity(x) for x in xs)),
-]
+def called(function: Callable[[Any], Any], elements: Iterable[Any]) -> Iterator[Any]:
+    return (function(x) for x in elements)
 
 
-def seconds(make: Callable[[], Iterable[Any]], repeat: int) -> float:
-    """The shortest of some runs to the end."""
-    best = float("inf")
-    for _ in range(repeat):
-        begin = time.perf_counter()
-        deque(make(), maxlen=0)
-        best = min(best, time.perf_counter() - begin)
-    return best
+def stacked(elements: Iterable[Any], size: int = 32) -> Iterator[Any]:
+    """The loop that batch is compared with."""
+    iterator = iter(elements)
+    while batch := list(islice(iterator, size)):
+        yield np.stack(batch)
 
 
-def interleave_seconds(kind: Any, count: int, repeat: int, read: Callable[[Any], Iterable[Any]]) -> float:
-    """Sixteen long ranges read in turn."""
-    part = count // 16
-    dataset = kind.range(16).interleave(lambda n: kind.range(part), cycle_length=16)
-    return seconds(lambda: read(dataset), repeat)
+def in_turn(count: int) -> Iterable[Any]:
+    """The loop that interleave is compared with."""
+    return chain.from_iterable(zip(*(numbers(count // 16) for _ in range(16)), strict=True))
 
 
-def measure(kind: Any, count: int, repeat: int, read: Callable[[Any], Iterable[Any]]) -> dict[str, float]:
-    """Seconds of each case over those of reading the range alone."""
-    source = seconds(lambda: read(kind.range(count)), repeat)
-    found = {"range": source}
-    for name, build, _ in CASES:
-        try:
-            dataset = build(kind.range(count))
-        except (AttributeError, TypeError):  # ours only
-            continue
-        found[name] = seconds(lambda dataset=dataset: read(dataset), repeat) - source
-    found["interleave(16)"] = interleave_seconds(kind, count, repeat, read) - source
+@dataclass(frozen=True)
+class Case:
+    """One operation: as a dataset of a library, as a loop, and the case whose time both have without it."""
+
+    build: Callable[[Any, int], Any]
+    loop: Callable[[int], Iterable[Any]]
+    over: str = "range"
+
+
+CASES = {
+    "range": Case(lambda kind, n: kind.range(n), numbers, ""),
+    "map": Case(lambda kind, n: kind.range(n).map(identity), lambda n: called(identity, numbers(n))),
+    "filter": Case(lambda kind, n: kind.range(n).filter(true), lambda n: (x for x in numbers(n) if true(x))),
+    "map to 64 bytes": Case(lambda kind, n: kind.range(n).map(small), lambda n: called(small, numbers(n))),
+    "batch(32) of them": Case(
+        lambda kind, n: kind.range(n).map(small).batch(32),
+        lambda n: stacked(called(small, numbers(n))),
+        "map to 64 bytes",
+    ),
+    "shuffle(1000)": Case(lambda kind, n: kind.range(n).shuffle(1000), numbers),
+    "shuffle(all)": Case(lambda kind, n: kind.range(n).shuffle(n), numbers),
+    "interleave(16)": Case(
+        lambda kind, n: kind.range(16).interleave(lambda _: kind.range(n // 16), cycle_length=16), in_turn
+    ),
+    "enumerate": Case(lambda kind, n: kind.range(n).enumerate(), lambda n: enumerate(numbers(n))),
+    "prefetch(16)": Case(lambda kind, n: kind.range(n).prefetch(16), numbers),
+    "random_map": Case(
+        lambda kind, n: kind.range(n).random_map(lambda x, rng: x), lambda n: called(identity, numbers(n))
+    ),
+}
+GOALS = ("map", "filter", "batch(32) of them", "shuffle(1000)", "shuffle(all)", "interleave(16)")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case's medians, in nanoseconds per element; None where a side has no such operation."""
+
+    case: str
+    zmqdata: float | None
+    loop: float | None
+    tfdata: float | None
+    zmqdata_adds: float
+    loop_adds: float
+    over_loop: float
+    reached: bool | None
+
+
+def nanoseconds(elements: Iterable[Any], count: int, clock: Clock) -> float:
+    """What each of the elements takes, read to the end."""
+    begin = clock()
+    deque(elements, maxlen=0)
+    return (clock() - begin) / count * 1e9
+
+
+def one_repetition(count: int, clock: Clock) -> dict[tuple[str, str], float]:
+    """Nanoseconds per element of each side and case."""
+    found, few = {}, count // 4
+    for name, case in CASES.items():
+        found["loop", name] = nanoseconds(case.loop(count), count, clock)
+        found["zmqdata", name] = nanoseconds(case.build(Dataset, count), count, clock)
+        if tf is not None and name != "random_map":
+            found["tf.data", name] = nanoseconds(case.build(tf.data.Dataset, few).as_numpy_iterator(), few, clock)
     return found
 
 
-def loops(count: int, repeat: int) -> dict[str, float]:
-    """Seconds of the plain loops over those of the plain range."""
-    source = seconds(lambda: numbers(count), repeat)
-    found = {name: seconds(lambda loop=loop: loop(numbers(count)), repeat) - source for name, _, loop in CASES}
-    turns = seconds(lambda: chain.from_iterable(zip(*(numbers(count // 16) for _ in range(16)), strict=True)), repeat)
-    return {"range": source, **found, "interleave(16)": turns - source}
+def measured(count: int, repeat: int, clock: Clock) -> list[Row]:
+    """All cases, with a first repetition that does not count."""
+    runs = [one_repetition(count, clock) for _ in range(repeat + 1)][1:]
+
+    def middle(side: str, name: str, less: str = "") -> float | None:
+        if (side, name) not in runs[0]:
+            return None
+        return median(run[side, name] - (run[side, less] if less else 0.0) for run in runs)
+
+    rows = []
+    for name, case in CASES.items():
+        added = (middle("zmqdata", name, case.over) or 0.0, middle("loop", name, case.over) or 0.0)
+        whole = [middle(side, name) for side in ("zmqdata", "loop", "tf.data")]
+        reached = added[0] - added[1] < MOST_NS if name in GOALS else None
+        rows.append(Row(name, *whole, *added, added[0] - added[1], reached))
+    return rows
+
+
+def grown(build: Callable[[], Any]) -> int:
+    """The most bytes that were taken at a time while something was made."""
+    tracemalloc.start()
+    try:
+        return tracemalloc.get_traced_memory()[1] if build() is not None else 0
+    finally:
+        tracemalloc.stop()
+
+
+def memory_ratio(make: Callable[[Any], Any], size: int) -> float:
+    """The memory of a shuffle that was read for two buffers, over that of a list of as many elements."""
+
+    def read() -> Any:
+        iterator = iter(Dataset.range(10 * size).map(make).shuffle(size))
+        deque(islice(iterator, 2 * size), maxlen=0)
+        return iterator
+
+    return grown(read) / grown(lambda: [make(x) for x in range(size)])
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    packages = ["zmqdata", "numpy"] + (["tensorflow-cpu"] if tf is not None else [])
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        **{name: version(name) for name in packages},
+    }
+
+
+def show(rows: list[Row], ratios: dict[str, tuple[float, float]]) -> None:
+    def verdict(reached: bool | None) -> str:
+        return "" if reached is None else "yes" if reached else "NO"
+
+    print(f"{'ns per element':18} {'over loop':>10} {'< 500':>6} {'zmqdata':>9} {'loop':>9} {'tf.data':>9}")
+    for row in rows:
+        whole = " ".join(f"{'-' if side is None else f'{side:.0f}':>9}" for side in (row.zmqdata, row.loop, row.tfdata))
+        print(f"{row.case:18} {row.over_loop:10.0f} {verdict(row.reached):>6} {whole}")
+    for name, (ratio, most) in ratios.items():
+        print(f"{name}: {ratio:.2f} (at most {most}: {verdict(ratio <= most)})")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--count", type=int, default=50_000, help="elements of each case")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--clock", choices=["cpu", "wall"], default="cpu")
+    parser.add_argument("--json", type=Path, help="where to write all figures, too")
     arguments = parser.parse_args()
-    count, repeat = arguments.count, arguments.repeat
-    ours, plain = measure(Dataset, count, repeat, identity), loops(count, repeat)
-    theirs = {}
-    try:
-        import tensorflow as tf
-    except ImportError:
-        print("tensorflow is not installed: its column stays empty")
-    else:
-        theirs = measure(tf.data.Dataset, count, repeat, lambda dataset: dataset.as_numpy_iterator())
-    print(f"{'ns per element':16} {'zmqdata':>9} {'loop':>9} {'over loop':>10} {'tf.data':>9}")
-    for name, taken in ours.items():
-        each = [taken / count * 1e9, plain[name] / count * 1e9]
-        other = f"{theirs[name] / count * 1e9:9.0f}" if name in theirs else "        -"
-        print(f"{name:16} {each[0]:9.0f} {each[1]:9.0f} {each[0] - each[1]:10.0f} {other}")
+    if tf is None:
+        print("tensorflow is not installed, so the tf.data column stays empty: pip install tensorflow-cpu")
+    clock = perf_counter if arguments.clock == "wall" else process_time
+    rows = measured(arguments.count // 64 * 64, arguments.repeat, clock)
+    batch = next(row for row in rows if row.case == "batch(32) of them")
+    ratios = {
+        "batch over np.stack": (batch.zmqdata_adds / batch.loop_adds, MOST_STACKING),
+        "memory of shuffle, 1 KB arrays": (
+            memory_ratio(lambda x: np.full(1024, int(x) % 256, np.uint8), 100_000),
+            MOST_MEMORY,
+        ),
+        "memory of shuffle, floats": (memory_ratio(float, 100_000), MOST_MEMORY),
+    }
+    show(rows, ratios)
+    if arguments.json is not None:
+        cases = [asdict(row) for row in rows]
+        figures = {"machine": machine(), "clock": arguments.clock, "cases": cases, "ratios": ratios}
+        arguments.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

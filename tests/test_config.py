@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.errors import FailedPreconditionError, NotFoundError, UnimplementedError
+from zmqdata.settings import declaration_of
 
 HERE = "tcp://127.0.0.1:5050"
 
@@ -22,7 +26,7 @@ def test_a_dispatcher_needs_no_configuration() -> None:
 
 def test_fields_come_in_the_order_of_tf_data() -> None:
     """Positional arguments written for tf.data mean the same here."""
-    assert [field.name for field in dataclasses.fields(DispatcherConfig)][:8] == [
+    assert [field.name for field in dataclasses.fields(DispatcherConfig)][:9] == [
         "port",
         "protocol",
         "work_dir",
@@ -31,15 +35,25 @@ def test_fields_come_in_the_order_of_tf_data() -> None:
         "job_gc_check_interval_ms",
         "job_gc_timeout_ms",
         "worker_timeout_ms",
+        "worker_max_concurrent_snapshots",
     ]
-    assert [field.name for field in dataclasses.fields(WorkerConfig)][:6] == [
+    assert [field.name for field in dataclasses.fields(WorkerConfig)][:8] == [
         "dispatcher_address",
         "worker_address",
         "port",
         "protocol",
         "heartbeat_interval_ms",
         "dispatcher_timeout_ms",
+        "data_transfer_protocol",
+        "data_transfer_address",
     ]
+
+
+def test_fields_of_the_protocol_buffers_are_there() -> None:
+    """What tf.data offers in its protocol buffers only is a field of the configuration here."""
+    assert {"client_timeout_ms", "gc_dynamic_sharding_jobs", "deployment_mode"} <= vars(DispatcherConfig()).keys()
+    of_worker = {"worker_tags", "data_transfer_port", "cross_trainer_cache_size_bytes", "shutdown_quiet_period_ms"}
+    assert of_worker | {"snapshot_max_chunk_size_bytes"} <= vars(WorkerConfig(HERE)).keys()
 
 
 def test_none_means_the_default() -> None:
@@ -58,26 +72,136 @@ def test_a_configuration_never_changes() -> None:
         config.port = 1  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("kind", [DispatcherConfig, lambda **given: WorkerConfig(HERE, **given)])
+@pytest.mark.parametrize(
+    ("given", "final"),
+    [
+        ({"port": np.int64(5)}, 5),
+        ({"host": Path("machine")}, "machine"),
+        ({"protocol": None}, "tcp"),
+    ],
+)
+def test_what_is_as_good_is_taken(kind: Any, given: dict[str, Any], final: object) -> None:
+    """Integers of numpy and paths are as good as those of Python, and become those of Python."""
+    [name] = given
+    found = getattr(kind(**given), name)
+    assert (found, type(found)) == (final, type(final))
+
+
+def test_words_of_a_choice_have_one_form() -> None:
+    """A word that is one of a few is taken in any case and kept in one."""
+    assert DispatcherConfig(deployment_mode="colocated").deployment_mode == "COLOCATED"
+    assert WorkerConfig(HERE, data_transfer_protocol="TCP").data_transfer_protocol == "tcp"
+
+
+def test_zero_snapshots_are_the_default() -> None:
+    """worker_max_concurrent_snapshots=0, the default of tf.data, means its number: three."""
+    assert DispatcherConfig(worker_max_concurrent_snapshots=0) == DispatcherConfig()
+    assert DispatcherConfig().worker_max_concurrent_snapshots == 3
+
+
+def test_zero_and_minus_one_of_the_collection() -> None:
+    """For the collection of jobs 0 is at once and -1 is never, and both are kept as they are."""
+    for value in (0, -1):
+        config = DispatcherConfig(job_gc_check_interval_ms=value, job_gc_timeout_ms=value)
+        assert (config.job_gc_check_interval_ms, config.job_gc_timeout_ms) == (value, value)
+
+
+WRONG_NUMBERS = ["5050", 1.5, True, b"1", [1]]
+NUMBERS = {
+    DispatcherConfig: [
+        *("port", "job_gc_check_interval_ms", "job_gc_timeout_ms", "worker_timeout_ms", "client_timeout_ms"),
+        *("worker_max_concurrent_snapshots", "disconnect_grace_ms", "max_message_bytes"),
+    ],
+    WorkerConfig: [
+        *("port", "heartbeat_interval_ms", "dispatcher_timeout_ms", "data_transfer_port", "buffer_bytes"),
+        "pipeline_cache_bytes",
+        *("cross_trainer_cache_size_bytes", "snapshot_max_chunk_size_bytes", "shutdown_quiet_period_ms"),
+    ],
+}
+TEXTS = {
+    DispatcherConfig: ["protocol", "work_dir", "deployment_mode", "host"],
+    WorkerConfig: [
+        *("worker_address", "protocol", "data_transfer_protocol", "data_transfer_address", "host"),
+        "pipeline_cache_dir",
+    ],
+}
+FLAGS = {DispatcherConfig: ["fault_tolerant_mode", "gc_dynamic_sharding_jobs"], WorkerConfig: []}
+LISTS = {DispatcherConfig: ["worker_addresses"], WorkerConfig: ["worker_tags"]}
+
+
+def made(kind: type[Any], **given: Any) -> Any:
+    return kind(**({"dispatcher_address": HERE} if kind is WorkerConfig else {}) | given)
+
+
+def each(names: dict[type[Any], list[str]]) -> list[Any]:
+    return [pytest.param(kind, name, id=name) for kind, found in names.items() for name in found]
+
+
+def test_every_field_is_examined() -> None:
+    """The tables of this module leave out no field but those with tests of their own."""
+    for kind, others in ((DispatcherConfig, set()), (WorkerConfig, {"dispatcher_address", "data_ports"})):
+        examined = {name for table in (NUMBERS, TEXTS, FLAGS, LISTS) for name in table[kind]}
+        assert examined | others == {field.name for field in dataclasses.fields(kind)}
+
+
+@pytest.mark.parametrize("value", WRONG_NUMBERS)
+@pytest.mark.parametrize(("kind", "name"), each(NUMBERS))
+def test_a_number_is_a_number(kind: type[Any], name: str, value: object) -> None:
+    """A text, a fraction, a truth value and a list are no whole numbers, and are refused with what came."""
+    with pytest.raises(TypeError, match=rf"`{name}` must be int, got .* of type {type(value).__name__}"):
+        made(kind, **{name: value})
+
+
+@pytest.mark.parametrize(("kind", "name"), each(NUMBERS))
+def test_a_number_has_a_range(kind: type[Any], name: str) -> None:
+    """A number below or above what can work is refused, with the range."""
+    with pytest.raises(ValueError, match=rf"`{name}` must be (at least|between) .*, got -2"):
+        made(kind, **{name: -2})
+    if name != "worker_max_concurrent_snapshots":
+        with pytest.raises(ValueError, match=rf"`{name}` must be (at most|between) .*, got {1 << 70}"):
+            made(kind, **{name: 1 << 70})
+
+
+@pytest.mark.parametrize(("kind", "name"), each(TEXTS))
+def test_a_text_is_a_text(kind: type[Any], name: str) -> None:
+    """A number and bytes are no text; an empty text means nothing."""
+    for value in (7, b"x", ["x"]):
+        with pytest.raises(TypeError, match=f"`{name}` must be str, got"):
+            made(kind, **{name: value})
+    with pytest.raises(ValueError, match=f"`{name}` must not be empty"):
+        made(kind, **{name: ""})
+
+
+@pytest.mark.parametrize(("kind", "name"), each(FLAGS))
+def test_a_truth_value_is_one(kind: type[Any], name: str) -> None:
+    """A number and a text are no truth values."""
+    for value in (1, 0, "true", ""):
+        with pytest.raises(TypeError, match=f"`{name}` must be bool, got"):
+            made(kind, **{name: value})
+
+
+@pytest.mark.parametrize(("kind", "name"), each(LISTS))
+def test_a_list_of_texts_is_one(kind: type[Any], name: str) -> None:
+    """A single text, a number, a mapping and a list of other things are no lists of texts; no entry is empty."""
+    for value in ("host", 5, {"host": 1}, [5], [b"host"]):
+        with pytest.raises(TypeError, match=f"`{name}( entry)?` must be"):
+            made(kind, **{name: value})
+    for empty in ("", "  "):
+        with pytest.raises((ValueError, FailedPreconditionError), match="empty"):
+            made(kind, **{name: ["host", empty]})
+
+
 @pytest.mark.parametrize(
     ("fields", "error", "text"),
     [
-        ({"port": -1}, ValueError, r"`port` must be between 0 and 65535, got -1; 0 means any free port"),
+        ({"port": -1}, ValueError, r"`port` must be between 0 and 65535 \(0 means any free port\), got -1"),
         ({"port": 65536}, ValueError, "65536"),
-        ({"port": "5050"}, TypeError, "`port` must be int, got '5050' of type str"),
-        ({"port": True}, TypeError, "`port` must be int, got True of type bool"),
-        ({"host": ""}, ValueError, "`host` must not be empty"),
-        ({"host": 7}, TypeError, "`host` must be str"),
         ({"protocol": "grpc"}, NotFoundError, "No credentials factory has been registered for protocol grpc"),
-        ({"protocol": 1}, TypeError, "`protocol` must be str"),
-        ({"work_dir": 3}, TypeError, "`work_dir` must be str"),
-        ({"fault_tolerant_mode": 1}, TypeError, "`fault_tolerant_mode` must be bool"),
-        ({"worker_addresses": "host"}, TypeError, r"must be a list of strings, got 'host'; .* write \['host'\]"),
-        ({"worker_addresses": 5}, TypeError, "must be a list of strings"),
-        ({"worker_addresses": [5]}, TypeError, "`worker_addresses entry` must be str"),
-        ({"job_gc_check_interval_ms": -1}, ValueError, "`job_gc_check_interval_ms` must be at least 0, got -1"),
-        ({"job_gc_timeout_ms": -2}, ValueError, r"`job_gc_timeout_ms` must be at least -1 \(-1 means never\), got -2"),
+        ({"deployment_mode": "LOCAL"}, ValueError, "must be one of 'COLOCATED', 'REMOTE', 'HYBRID', got 'LOCAL'"),
+        ({"job_gc_timeout_ms": -2}, ValueError, r"at least -1 \(-1 means never\), got -2"),
         ({"worker_timeout_ms": 0}, ValueError, "`worker_timeout_ms` must be at least 1, got 0"),
-        ({"client_timeout_ms": 1.5}, TypeError, "`client_timeout_ms` must be int"),
+        ({"client_timeout_ms": 0}, ValueError, "`client_timeout_ms` must be at least 1"),
         ({"max_message_bytes": 10}, ValueError, "`max_message_bytes` must be at least 65536, got 10"),
     ],
 )
@@ -121,15 +245,33 @@ def test_a_tag_is_never_empty(tag: str) -> None:
     ("fields", "error", "text"),
     [
         ({"dispatcher_address": 5050}, TypeError, "`dispatcher_address` must be str"),
-        ({"worker_address": 5}, TypeError, "`worker_address` must be str"),
         ({"heartbeat_interval_ms": 0}, ValueError, "`heartbeat_interval_ms` must be at least 1"),
         ({"dispatcher_timeout_ms": 0}, ValueError, "`dispatcher_timeout_ms` must be at least 1"),
         ({"buffer_bytes": 0}, ValueError, "`buffer_bytes` must be at least 1"),
-        ({"worker_tags": "GPU"}, TypeError, "`worker_tags` must be a list of strings"),
+        ({"worker_tags": "GPU"}, TypeError, r"must be a list of strings, got 'GPU'; .* write \['GPU'\]"),
         ({"data_ports": 7000}, TypeError, r"`data_ports` must be a pair \(first, last\), got 7000"),
         ({"data_ports": (7000,)}, TypeError, "`data_ports` must be a pair"),
+        ({"data_ports": "7000-7100"}, TypeError, "`data_ports` must be a pair"),
+        ({"data_ports": ("1", "2")}, TypeError, "`data_ports` must be int, got '1'"),
         ({"data_ports": (0, 5)}, ValueError, "`data_ports` must be between 1 and 65535, got 0$"),
         ({"data_ports": (7100, 7000)}, ValueError, r"first <= last, got \(7100, 7000\)"),
+        ({"data_transfer_protocol": "shm"}, NotFoundError, "No data transfer server factory has been registered.*shm"),
+        # contradictions
+        (
+            {"heartbeat_interval_ms": 5_000, "dispatcher_timeout_ms": 5_000},
+            ValueError,
+            "`dispatcher_timeout_ms`=5000 must be longer than `heartbeat_interval_ms`=5000",
+        ),
+        ({"data_ports": (7000, 7100), "data_transfer_port": 7000}, ValueError, "give one of the two"),
+        ({"data_transfer_protocol": "ipc", "data_ports": (7, 8)}, ValueError, "`data_ports` means nothing .*'ipc'"),
+        ({"data_transfer_protocol": "ipc", "data_transfer_port": 7}, ValueError, "`data_transfer_port` means nothing"),
+        (
+            {"data_transfer_protocol": "ipc", "data_transfer_address": "gate"},
+            ValueError,
+            "`data_transfer_address` means nothing",
+        ),
+        ({"data_transfer_address": "gate:7000"}, ValueError, "write %dts_port% for it, or set `data_transfer_port`"),
+        ({"data_transfer_address": "[::1]:7000", "data_ports": (7000, 7001)}, ValueError, "names one port for all"),
     ],
 )
 def test_a_worker_refuses(fields: dict[str, Any], error: type[Exception], text: str) -> None:
@@ -143,7 +285,94 @@ def test_a_range_of_ports_may_be_a_list() -> None:
     assert WorkerConfig(HERE, data_ports=[7000, 7100]).data_ports == (7000, 7100)  # type: ignore[arg-type]
 
 
-def test_a_field_without_effect_does_not_exist() -> None:
-    """A name that this version does nothing with is refused instead of ignored."""
-    with pytest.raises(TypeError, match="snapshot_max_chunk_size_bytes"):
-        WorkerConfig(HERE, snapshot_max_chunk_size_bytes=1)  # type: ignore[call-arg]
+def test_one_data_port_may_be_announced() -> None:
+    """An announced address of data sockets may name a port where there is only one, and needs none."""
+    for address in ("gate:7000", "gate", "gate:%dts_port%", "[::1]:7000", "::1"):
+        config = WorkerConfig(HERE, data_transfer_address=address, data_transfer_port=7000)
+        assert config.usable_data_ports == (7000, 7000)
+    assert WorkerConfig(HERE, data_transfer_address="gate:7000", data_ports=(7000, 7000)).announced_data_port == "7000"
+    assert WorkerConfig(HERE, data_transfer_address="::1").announced_data_port == ""
+    assert WorkerConfig(HERE, worker_address="gate:%port%").announced_port == ""
+    assert WorkerConfig(HERE, worker_address="[::1]:5").announced_port == "5"
+
+
+def test_an_unknown_field_is_refused() -> None:
+    """A name that is no field is refused instead of ignored."""
+    with pytest.raises(TypeError, match="snapshot_chunk_size"):
+        WorkerConfig(HERE, snapshot_chunk_size=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("kind", [DispatcherConfig, WorkerConfig])
+def test_the_docstring_explains_every_field(kind: type[Any]) -> None:
+    """What is declared of a field stands in the docstring of its configuration."""
+    told = inspect.getdoc(kind) or ""
+    for field in dataclasses.fields(kind):
+        assert f"\n    {field.name}: {declaration_of(field).meaning}.\n" in told
+
+
+# --- environment
+
+
+def test_the_environment_fills_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fields that are not given come from ZMQDATA_*, given ones win, the rest is at its default."""
+    monkeypatch.setenv("ZMQDATA_PORT", " 7000 ")
+    monkeypatch.setenv("ZMQDATA_WORKER_TIMEOUT_MS", "20_000")
+    monkeypatch.setenv("ZMQDATA_CLIENT_TIMEOUT_MS", "")
+    monkeypatch.setenv("ZMQDATA_GC_DYNAMIC_SHARDING_JOBS", "False")
+    monkeypatch.setenv("ZMQDATA_WORKER_ADDRESSES", "a, b:1")
+    config = DispatcherConfig.from_environment(port=8000)
+    assert (config.port, config.worker_timeout_ms, config.client_timeout_ms) == (8000, 20_000, 15_000)
+    assert (config.gc_dynamic_sharding_jobs, config.worker_addresses) == (False, ("a", "b:1"))
+
+
+def test_a_configuration_by_itself_is_explicit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration that is made by its class knows nothing of the environment."""
+    monkeypatch.setenv("ZMQDATA_PORT", "7000")
+    assert DispatcherConfig().port == 0
+
+
+def test_a_worker_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker's fields come from the environment too, its dispatcher from ZMQDATA_DISPATCHER."""
+    monkeypatch.setenv("ZMQDATA_DISPATCHER", HERE)
+    monkeypatch.setenv("ZMQDATA_DATA_PORTS", "7000-7100")
+    monkeypatch.setenv("ZMQDATA_WORKER_TAGS", "GPU,COLOCATED")
+    config = WorkerConfig.from_environment()
+    assert config == WorkerConfig(HERE, data_ports=(7000, 7100), worker_tags=("GPU", "COLOCATED"))
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "expected"),
+    [
+        ("ZMQDATA_PORT", "http", "expected a whole number, got 'http'"),
+        ("ZMQDATA_PORT", "tcp://10.0.0.1:5050", "Kubernetes sets it for a service of this name; `enableServiceLinks"),
+        ("ZMQDATA_PORT", "70000", "`port` must be between 0 and 65535"),
+        ("ZMQDATA_GC_DYNAMIC_SHARDING_JOBS", "maybe", "expected 1, 0, true or false, got 'maybe'"),
+        ("ZMQDATA_DEPLOYMENT_MODE", "x", "must be one of 'COLOCATED'"),
+        ("ZMQDATA_PROTOCOL", "grpc", "No credentials factory"),
+        ("ZMQDATA_WORKER_ADDRESSES", "a,,b", "must not have empty entries"),
+        ("ZMQDATA_FAULT_TOLERANT_MODE", "1", "Cannot enable fault tolerant mode"),
+    ],
+)
+def test_what_is_wrong_in_the_environment_is_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, expected: str
+) -> None:
+    """A value of the environment that cannot be used is an error that names the variable and says what was expected."""
+    monkeypatch.setenv(variable, text)
+    with pytest.raises((ValueError, NotFoundError)) as caught:
+        DispatcherConfig.from_environment()
+    assert expected in str(caught.value)
+    assert (f"{variable}={text}" in str(caught.value)) or variable == "ZMQDATA_FAULT_TOLERANT_MODE"
+
+
+def test_what_is_wrong_elsewhere_is_not_blamed_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error about something that was given says nothing of the environment."""
+    monkeypatch.setenv("ZMQDATA_PORT", "7000")
+    with pytest.raises(ValueError, match=r"got 0$"):
+        DispatcherConfig.from_environment(worker_timeout_ms=0)
+
+
+def test_contradictions_with_the_environment_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was given and contradicts the environment is told so."""
+    monkeypatch.setenv("ZMQDATA_DATA_PORTS", "7000-7100")
+    with pytest.raises(ValueError, match=r"give one of the two \(the environment has ZMQDATA_DATA_PORTS=7000-7100\)"):
+        WorkerConfig.from_environment(dispatcher_address=HERE, data_transfer_port=7000)

@@ -180,6 +180,14 @@ def test_no_test_is_left_out_in_silence() -> None:
     assert silent == []
 
 
+def test_nothing_is_hidden_from_the_type_checker_without_a_reason() -> None:
+    """Behind each ``type: ignore`` of the package stands its kind, and why the checker is wrong."""
+    reasoned = re.compile(r"# type: ignore\[[a-z, -]+\]  # \w")
+    lines = [(path, line) for path in PACKAGE for line in path.read_text(encoding="utf-8").splitlines()]
+    hidden = [(path, line) for path, line in lines if "type: ignore" in line]
+    assert [f"{place(path)} {line}" for path, line in hidden if not reasoned.search(line)] == []
+
+
 def test_randomness_is_always_seeded_in_pure_modules() -> None:
     """Pure modules draw from generators made with a seed only, so that a task can be run again with the same result."""
     calls = [(path, node) for path, node in nodes(PURE, ast.Call) if isinstance(node, ast.Call)]

@@ -82,7 +82,8 @@ def _shifted(crcs: Words, doublings: int) -> Words:
 
 @cache
 def _shift_lists() -> list[list[int]]:
-    return _shift_table(0).tolist()  # type: ignore[no-any-return]
+    shifts: list[list[int]] = _shift_table(0).tolist()
+    return shifts
 
 
 def _crc_by_rows(content: Bytes) -> int:
@@ -124,7 +125,8 @@ def _crc_by_numpy(content: Bytes) -> int:
 def _fastest() -> Callable[[Bytes], int]:
     for module, name in (("google_crc32c", "value"), ("crc32c", "crc32c")):
         try:
-            return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+            found: Callable[[Bytes], int] = getattr(importlib.import_module(module), name)
+            return found
         except (ImportError, AttributeError):
             continue
     return _crc_by_numpy

@@ -12,21 +12,36 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import fields
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import Field, dataclass, fields
+from typing import Any, NoReturn, TypeVar, cast
 
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.errors import DataServiceError, UnavailableError
-from zmqdata.transport.addresses import endpoint_host, parse_port_range, parse_service, resolve_host
+from zmqdata.settings import (
+    PREFIX,
+    check_settings,
+    checked,
+    declaration_of,
+    default_of,
+    flag_of,
+    from_environment,
+    opposite,
+    read_text,
+    setting,
+    variable_of,
+    variables,
+)
+from zmqdata.transport.addresses import check_addresses, endpoint_host, parse_service, resolve_host
 from zmqdata.worker.lifetime import StopSignals, exit_within, watch_lifeline
 from zmqdata.worker.supervisor import Supervisor, available_cores, child_command, child_configs
 
-DISPATCHER_VARIABLE = "ZMQDATA_DISPATCHER"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 CANNOT_START = 2
 LAST_SECONDS = 5.0
-STATUS_TIMEOUT = 5.0
+PRECEDENCE = "Each option may also be given as the environment variable that its help names; the option wins."
+
+T = TypeVar("T")
 
 
 class Arguments(argparse.ArgumentParser):
@@ -82,7 +97,7 @@ def dispatcher_main(arguments: Sequence[str], program: str = "zmqdata dispatcher
     stop = StopSignals()
     chosen = dispatcher_arguments(program).parse_args(arguments)
     prepare(chosen)
-    return guarded(program, lambda: serve_dispatcher(config_from(DispatcherConfig, chosen), stop))
+    return guarded(program, lambda: serve_dispatcher(chosen_settings(DispatcherConfig, chosen), stop))
 
 
 def serve_dispatcher(config: DispatcherConfig, stop: StopSignals) -> int:
@@ -98,39 +113,13 @@ def serve_dispatcher(config: DispatcherConfig, stop: StopSignals) -> int:
 
 
 def dispatcher_arguments(program: str) -> argparse.ArgumentParser:
-    """The options of the dispatcher; each destination is a field of its configuration."""
-    default = DispatcherConfig()
+    """The options of the dispatcher: one for each field of its configuration, and those of every server."""
     parser = Arguments(
         prog=program,
         description="Registers datasets and workers, and hands out tasks and splits. Prints one line when it is ready.",
+        epilog=PRECEDENCE,
     )
-    add_socket_options(parser, default.host)
-    option = parser.add_argument
-    option("--work-dir", metavar="DIR", help="folder where registered pipelines are kept (default: in memory)")
-    option(
-        "--fault-tolerant",
-        dest="fault_tolerant_mode",
-        action="store_true",
-        help="let jobs survive a restart of the dispatcher; not supported by this version",
-    )
-    option(
-        "--worker-address",
-        dest="worker_addresses",
-        action="append",
-        default=[],
-        metavar="HOST[:PORT]",
-        help="a host that workers may register from, by name or address; without a port, or with %%port%%, any port of "
-        "it; repeat it for more (default: any)",
-    )
-    add_number(parser, default, "job_gc_check_interval_ms", "how often to look for jobs to collect, in milliseconds")
-    add_number(parser, default, "job_gc_timeout_ms", "collect a job this long after its last client, -1: never")
-    heartbeats = (
-        "how long a connection may be without ZeroMQ's heartbeats before it is given up; a worker without a connection "
-        "is lost 1.5 s later, a connected one never, however silent"
-    )
-    add_number(parser, default, "worker_timeout_ms", heartbeats)
-    add_number(parser, default, "client_timeout_ms", "silence after which a client counts as gone")
-    add_number(parser, default, "max_message_bytes", "refuse larger control messages, and so larger pipelines")
+    add_settings(parser, DispatcherConfig)
     add_shared_options(parser)
     return parser
 
@@ -138,67 +127,55 @@ def dispatcher_arguments(program: str) -> argparse.ArgumentParser:
 # --- worker
 
 
+@dataclass(frozen=True)
+class ProcessSettings:
+    """How many processes a worker has; each is a worker of its own to the dispatcher."""
+
+    processes: str = setting("1", "processes that run pipelines; auto: one for each core", metavar="N|auto")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        count_of_processes(self.processes)
+
+
 def worker_main(arguments: Sequence[str], program: str = "zmqdata worker") -> int:
     """Runs a supervisor and its worker processes until SIGTERM or SIGINT; returns the exit code."""
     stop = StopSignals(waking=(signal.SIGCHLD,))
     chosen = worker_arguments(program).parse_args(arguments)
     prepare(chosen)
-    if not chosen.dispatcher_address:
-        missing = f"where is the dispatcher? Give --dispatcher tcp://HOST:PORT or set {DISPATCHER_VARIABLE}"
-        return complain(program, missing)
     return guarded(program, lambda: supervise(program, chosen, stop))
 
 
 def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> int:
     """Checks what every child would stumble over, then keeps them running."""
-    config = config_from(WorkerConfig, chosen)
+    check_dispatcher_named(chosen, WorkerConfig, "where is the dispatcher?")
+    config = chosen_settings(WorkerConfig, chosen)
+    check_addresses(config)
     for host in (endpoint_host(parse_service(config.dispatcher_address)), config.host):
         if host not in (None, "*"):
             resolve_host(str(host))
-    children = child_configs(config, chosen.processes)
+    children = child_configs(config, count_of_processes(chosen_settings(ProcessSettings, chosen).processes))
+    log_level = chosen_settings(LogSettings, chosen).log_level
     supervisor = Supervisor(
-        [child_command(child, chosen.log_level) for child in children],
+        [child_command(child, log_level) for child in children],
         lambda address: say(f"zmqdata worker listening on {address}"),
         stop,
+        config.shutdown_quiet_period_ms / 1000,
     )
     code = supervisor.run()
     return complain(program, supervisor.error, code) if supervisor.error else code
 
 
 def worker_arguments(program: str) -> argparse.ArgumentParser:
-    """The options of the worker; each destination but ``processes`` is a field of its configuration."""
-    default = WorkerConfig("127.0.0.1:1")
+    """The options of the worker: one for each field of its configuration, its processes, those of every server."""
     parser = Arguments(
         prog=program,
         description="Runs pipelines for training loops, in processes that it watches over and starts again when they "
         "die. Prints one line for each process once the dispatcher knows it.",
+        epilog=PRECEDENCE,
     )
-    add_dispatcher_option(parser, "dispatcher_address")
-    add_socket_options(parser, default.host)
-    option = parser.add_argument
-    option(
-        "--advertise",
-        dest="worker_address",
-        metavar="ADDR",
-        help="HOST, HOST:%%port%% or HOST:PORT that clients shall connect to (default: the bound address, or with "
-        "--host 0.0.0.0 the one on the way to the dispatcher)",
-    )
-    option(
-        "--processes",
-        type=count_of_processes,
-        default=1,
-        metavar="N|auto",
-        help="processes that run pipelines; auto: one for each core (default: %(default)s)",
-    )
-    option(
-        "--tag", dest="worker_tags", action="append", default=[], metavar="T", help="a free word for jobs to choose by"
-    )
-    option(
-        "--data-ports", type=port_range, metavar="A-B", help="TCP ports for connections that carry elements (any free)"
-    )
-    add_number(parser, default, "heartbeat_interval_ms", "how often the dispatcher hears of us, in milliseconds")
-    add_number(parser, default, "dispatcher_timeout_ms", "how long to do without the dispatcher, in milliseconds")
-    add_number(parser, default, "buffer_bytes", "how much each task produces ahead of its clients")
+    add_settings(parser, WorkerConfig)
+    add_settings(parser, ProcessSettings)
     add_shared_options(parser)
     return parser
 
@@ -208,44 +185,59 @@ def count_of_processes(text: str) -> int:
     if text == "auto":
         return available_cores()
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 up, or auto, got {text!r}")
+        raise ValueError(f"`processes`: expected a number from 1 up, or auto, got {text!r}")
     return int(text)
-
-
-def port_range(text: str) -> tuple[int, int]:
-    """The value of ``--data-ports``."""
-    try:
-        return parse_port_range(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 # --- status
 
 
-def status_main(arguments: Sequence[str], program: str = "zmqdata status") -> int:
-    """Prints workers, jobs, tasks and rates; returns the exit code, 1 when the dispatcher does not answer."""
-    parser = Arguments(prog=program, description="Lists workers, jobs, tasks and rates of a dispatcher.")
-    add_dispatcher_option(parser, "dispatcher_address")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    parser.add_argument(
-        "--timeout", type=float, default=STATUS_TIMEOUT, metavar="S", help="seconds to wait (default: %(default)s)"
+@dataclass(frozen=True)
+class StatusSettings:
+    """Whom to ask how things stand, and how to print it."""
+
+    dispatcher_address: str = setting(
+        "",
+        "where the dispatcher listens, as it says when it is ready",
+        flag="--dispatcher",
+        metavar="tcp://HOST:PORT",
+        variable="ZMQDATA_DISPATCHER",
     )
+    worker: str | None = setting(
+        None, "ask this worker instead of the dispatcher; the dispatcher's status has its address", metavar="ADDR"
+    )
+    json: bool = setting(False, "print one JSON object instead of tables")
+    timeout: float = setting(5.0, "how long to wait for an answer, in seconds", metavar="S")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+def status_main(arguments: Sequence[str], program: str = "zmqdata status") -> int:
+    """Prints workers, jobs, tasks and rates; returns the exit code, 1 when nobody answers."""
+    parser = Arguments(
+        prog=program,
+        description="Lists workers, jobs, tasks and rates of a dispatcher, or what one worker has.",
+        epilog=PRECEDENCE,
+    )
+    add_settings(parser, StatusSettings)
     chosen = parser.parse_args(arguments)
-    if not chosen.dispatcher_address:
-        return complain(program, f"which dispatcher? Give --dispatcher tcp://HOST:PORT or set {DISPATCHER_VARIABLE}")
-    return guarded(program, lambda: show_status(chosen.dispatcher_address, chosen.timeout, chosen.json))
+    return guarded(program, lambda: show_status(chosen))
 
 
-def show_status(service: str, timeout: float, as_json: bool) -> int:
-    """Asks a dispatcher how things stand and prints its answer."""
+def show_status(chosen: argparse.Namespace) -> int:
+    """Asks a dispatcher or a worker how things stand and prints the answer."""
+    wanted = chosen_settings(StatusSettings, chosen)
+    if not wanted.worker:
+        check_dispatcher_named(chosen, StatusSettings, "which dispatcher?")
+    service = wanted.worker or wanted.dispatcher_address
     host = endpoint_host(parse_service(service))
     if host is not None:
         resolve_host(host)
     from zmqdata.client.calls import status
 
-    found = status(service, timeout)
-    if as_json:
+    found = status(service, wanted.timeout)
+    if wanted.json:
         say(json.dumps(found, indent=2))
         return 0
     from rich.console import Console
@@ -285,62 +277,95 @@ def show_save(path: str, follows: bool, as_json: bool) -> int:
 # --- what the commands share
 
 
-def add_dispatcher_option(parser: argparse.ArgumentParser, destination: str) -> None:
-    """``--dispatcher``, which the environment may give too."""
-    parser.add_argument(
-        "--dispatcher",
-        dest=destination,
-        default=os.environ.get(DISPATCHER_VARIABLE, ""),
-        metavar="tcp://HOST:PORT",
-        help=f"where the dispatcher listens, as it says when it is ready (default: ${DISPATCHER_VARIABLE})",
+@dataclass(frozen=True)
+class LogSettings:
+    """What is told on standard error."""
+
+    log_level: str = setting(
+        "info", "least that is told on stderr", choices=LOG_LEVELS, metavar="|".join(LOG_LEVELS)
     )
 
-
-def add_socket_options(parser: argparse.ArgumentParser, host: str) -> None:
-    """Where to listen."""
-    parser.add_argument(
-        "--host",
-        default=host,
-        metavar="ADDR",
-        help="address or name of this machine to listen on; 0.0.0.0: every interface (default: %(default)s)",
-    )
-    parser.add_argument("--port", type=int, default=0, help="TCP port; 0: any free one (default: %(default)s)")
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
-def add_number(
-    parser: argparse.ArgumentParser, default: DispatcherConfig | WorkerConfig, name: str, meaning: str
-) -> None:
-    """An option for a number of the configuration."""
-    parser.add_argument(
-        f"--{name.replace('_', '-')}",
-        type=int,
-        default=getattr(default, name),
-        metavar="N",
-        help=f"{meaning} (default: %(default)s)",
-    )
+COMMAND_SETTINGS = (DispatcherConfig, WorkerConfig, ProcessSettings, StatusSettings, LogSettings)
+
+
+def add_settings(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
+    """An option for each setting of a configuration. What is not given leaves no trace: the environment has its say."""
+    for one in fields(kind):
+        declared, flag = declaration_of(one), flag_of(one)
+        default = f"default: {default_of(one)}; ${variable_of(one)}"
+        meaning = f"{declared.meaning} ({default})".replace("%", "%%")
+        options: dict[str, Any] = {"dest": one.name, "default": argparse.SUPPRESS, "help": meaning}
+        if isinstance(one.default, bool):
+            parser.add_argument(flag, action="store_true", **options)
+            options["help"] = f"the opposite of {flag}"
+            parser.add_argument(opposite(flag), action="store_false", **options)
+            continue
+        if one.type == "tuple[str, ...]":
+            options |= {"action": "append"}
+            options["help"] = f"{declared.meaning}; repeat it for more ({default})".replace("%", "%%")
+        else:
+            options |= {"type": text_reader(one)}
+        parser.add_argument(flag, metavar=declared.metavar or "N", **options)
+
+
+def text_reader(one: Field[Any]) -> Callable[[str], Any]:
+    """Reads the value of an option for argparse, which keeps the words of one kind of error only."""
+
+    def read(text: str) -> Any:
+        try:
+            return checked(one, read_text(one, text))
+        except (ValueError, TypeError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
 
 
 def add_shared_options(parser: argparse.ArgumentParser) -> None:
     """Logs, and the pipe by which whoever started us keeps us alive."""
-    parser.add_argument(
-        "--log-level", choices=LOG_LEVELS, default="info", help="least that is told on stderr (default: %(default)s)"
-    )
+    add_settings(parser, LogSettings)
     parser.add_argument("--lifeline", type=int, help=argparse.SUPPRESS)
 
 
 def prepare(chosen: argparse.Namespace) -> None:
     """Sets up logs on standard error, and the lifeline."""
+    try:
+        level = chosen_settings(LogSettings, chosen).log_level
+    except ValueError as error:
+        raise SystemExit(complain("zmqdata", str(error))) from None
     logging.basicConfig(
-        level=chosen.log_level.upper(), format=f"%(asctime)s %(levelname)s [{os.getpid()}] %(name)s: %(message)s"
+        level=level.upper(), format=f"%(asctime)s %(levelname)s [{os.getpid()}] %(name)s: %(message)s"
     )
     if chosen.lifeline is not None:
         watch_lifeline(chosen.lifeline)
+    for variable, meant in misspelt(os.environ):
+        logging.getLogger(__name__).warning("%s is no setting; is %s meant?", variable, meant)
 
 
-def config_from(kind: type[Any], chosen: argparse.Namespace) -> Any:
-    """A configuration from the options that bear the names of its fields."""
+def misspelt(environment: Iterable[str]) -> list[tuple[str, str]]:
+    """Variables of the environment that look like a setting and are none, each with the one that is like it."""
+    from difflib import get_close_matches
+
+    known = variables(*COMMAND_SETTINGS)
+    strange = sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+    likely = [(name, get_close_matches(name, sorted(known), 1, 0.9)) for name in strange]
+    return [(name, found[0]) for name, found in likely if found]
+
+
+def chosen_settings(kind: type[T], chosen: argparse.Namespace) -> T:
+    """A configuration from the options that bear the names of its fields, and from the environment."""
     given = vars(chosen)
-    return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
+    return from_environment(kind, {one.name: given[one.name] for one in fields(cast(Any, kind)) if one.name in given})
+
+
+def check_dispatcher_named(chosen: argparse.Namespace, kind: type[Any], question: str) -> None:
+    """Asks for a dispatcher where neither the options nor the environment name one."""
+    [one] = [one for one in fields(kind) if one.name == "dispatcher_address"]
+    if not getattr(chosen, one.name, os.environ.get(variable_of(one))):
+        raise ValueError(f"{question} Give {flag_of(one)} tcp://HOST:PORT or set {variable_of(one)}")
 
 
 def guarded(program: str, command: Callable[[], int]) -> int:

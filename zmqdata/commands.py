@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from zmqdata.messages import Block, EndOfTask, Message, TaskDefinition
+from zmqdata.messages import Block, EndOfTask, Message, Part, TaskDefinition
 from zmqdata.splits import FileSplits, Split
 from zmqdata.updates import Update
 
@@ -58,6 +58,29 @@ class Note:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class KeepPiece:
+    """Command: write a piece of a part behind those before it, and check the part when it is whole; ``PieceKept``."""
+
+    digest: str
+    size: int
+    offset: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PieceKept:
+    """Event: so many bytes of a part are written. All of them: the part is whole and what its digest says.
+
+    ``broken``: it was whole and something else, and is removed. ``error``: it can not be written.
+    """
+
+    digest: str
+    have: int
+    broken: bool = False
+    error: str = ""
+
+
 # --- dispatcher ---------------------------------------------------------------------------------------------------
 
 
@@ -85,10 +108,27 @@ class DropPipeline:
 
 @dataclass(frozen=True, slots=True)
 class SendPipeline:
-    """Command: answer ``RequestPipeline`` with the bytes kept under this digest."""
+    """Command: answer ``RequestPipeline`` with the bytes kept under this digest, unless it is one of the parts."""
 
     peer: Peer
     dataset_id: str
+    digest: str
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SendPiece:
+    """Command: answer ``RequestPiece`` with the bytes of a part from ``offset`` on."""
+
+    peer: Peer
+    digest: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartLost:
+    """Event: a part that was kept can not be read any more."""
+
     digest: str
 
 
@@ -118,11 +158,42 @@ class FilesListed:
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """Command: start a task runner for this definition with the packed pipeline, or say why there is none."""
+    """Command: start a task runner for this definition with the packed pipeline, or say why there is none.
+
+    An empty pipeline without a reason is to be found among the parts.
+    """
 
     definition: TaskDefinition
     pipeline: bytes
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPart:
+    """Command: look for a part in the cache, or take it on to fetch it unless another process does; ``PartClaimed``."""
+
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartClaimed:
+    """Event: ``have`` bytes of the part are here; all of them: it is whole, checked, and held for the runners.
+
+    ``ours``: nobody else fetches the rest. ``error``: the cache can not keep it.
+    """
+
+    digest: str
+    have: int
+    ours: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseParts:
+    """Command: no runner will need any other parts than these; the cache may remove the rest when it wants space."""
+
+    needed: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +246,8 @@ class SplitsWanted:
 class Produced:
     """Event: a runner has made elements ``first ... first + count - 1``, or a failure in place of one.
 
-    ``frames`` are opaque to the core.
+    ``frames`` are opaque to the core. In coordinated jobs elements are numbered by rounds, and ``lane`` is the consumer
+    that they are for.
     """
 
     task: int
@@ -186,15 +258,17 @@ class Produced:
     meta: bytes
     frames: Any
     failure: bytes = b""
+    lane: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """Event: a runner has come to the end after ``total`` elements."""
+    """Event: a runner has come to the end after ``total`` elements, or rounds; ``dropped`` elements made no round."""
 
     task: int
     attempt: int
     total: int
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +283,13 @@ class BindLink:
 
 @dataclass(frozen=True, slots=True)
 class LinkBound:
-    """Event: the socket of a link is bound with a one-time secret, or could not be."""
+    """Event: the socket of a link is bound with a one-time secret, or could not be; ``kind`` is the error's class."""
 
     link: str
     address: str
     secret: str
     error: str = ""
+    kind: str = "ResourceExhaustedError"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +332,8 @@ class LinkBroken:
 class HandedOut:
     """Event: the training loop has taken elements ``first <= n < stop`` of a block of this task and attempt.
 
+    Events come in the order in which the elements were delivered.
+
     ``size`` is the block's credit once its last element is taken, else 0.
     """
 
@@ -290,11 +367,12 @@ class DisconnectLink:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Command: queue a block for the training loop, leaving out its first ``skip`` elements."""
+    """Command: queue the elements of a block from the ``skip``-th to before the ``stop``-th for the training loop."""
 
     header: Block
     content: Any
     skip: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True)

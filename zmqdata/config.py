@@ -1,20 +1,30 @@
 """What a dispatcher and a worker can be told when they start: two frozen descriptions, checked when they are made.
 
-Names, order and meaning of the fields are tf.data's, ours come after them. Only fields that have an effect exist. No
-address is resolved and no file is touched here; that is for the servers.
+Names, order and meaning of the fields are tf.data's, ours come after them. No address is resolved and no file is
+touched here; that is for the servers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from zmqdata.errors import FailedPreconditionError, NotFoundError, UnimplementedError
+from zmqdata.settings import MOST_PORT, check_settings, described, from_environment, milliseconds, setting
 
-FOREVER = -1
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 SMALLEST_MESSAGE_LIMIT = 1 << 16
+MOST_BYTES = 2**63 - 1
+PORT_MARK = "%port%"
+DATA_PORT_MARK = "%dts_port%"
+DEPLOYMENT_MODES = ("COLOCATED", "REMOTE", "HYBRID")
+DATA_TRANSPORTS = ("ipc", "tcp")
+SNAPSHOTS_PER_WORKER = 3
 
 
+@described
 @dataclass(frozen=True)
 class DispatcherConfig:
     """How a dispatcher runs.
@@ -22,23 +32,11 @@ class DispatcherConfig:
     A field given as None takes its default.
 
     Args:
-        port: TCP port to bind; 0: any free one.
-        protocol: ``"tcp"``.
-        work_dir: folder where registered pipelines are kept; None: in memory.
-        fault_tolerant_mode: whether jobs survive a restart of the dispatcher. Not supported yet.
-        worker_addresses: the hosts that workers may register from, ``host``, ``host:port`` or ``host:%port%`` (any);
-            a name stands for its addresses too; empty: any.
-        job_gc_check_interval_ms: how often the dispatcher looks for jobs to collect, in milliseconds.
-        job_gc_timeout_ms: how long a job may be without clients before it is collected, in milliseconds; -1: for ever.
-        worker_timeout_ms: how long a connection may be without ZeroMQ's heartbeats before it is given up, in
-            milliseconds. A worker without a connection is lost 1.5 s later; a connected one never, however silent.
-        host: address or host name to bind; ``"0.0.0.0"``: every interface.
-        client_timeout_ms: silence after which a client counts as gone, in milliseconds.
-        max_message_bytes: larger control messages, and so larger pipelines, are refused.
+        {settings}
 
     Raises:
         TypeError: a field has another type.
-        ValueError: a field is out of its range, or fault tolerance is asked for without a work folder.
+        ValueError: a field is empty or out of its range, or fault tolerance is asked for without a work folder.
         NotFoundError: the protocol does not exist.
         UnimplementedError: fault tolerance is asked for.
 
@@ -46,37 +44,112 @@ class DispatcherConfig:
         >>> DispatcherConfig(port=5050).worker_timeout_ms
         10000
 
-    tf.data has the same fields with slower defaults; ``host`` and ``max_message_bytes`` are ours.
+    tf.data has the same fields, the last five excepted, with slower defaults. What is at once with 0 and never with -1
+    there is so here; a ``worker_timeout_ms`` of 0, the default there, is refused.
     """
 
-    port: int = 0
-    protocol: str = "tcp"
-    work_dir: str | None = None
-    fault_tolerant_mode: bool = False
-    worker_addresses: tuple[str, ...] = ()
-    job_gc_check_interval_ms: int = 1_000
-    job_gc_timeout_ms: int = 300_000
-    worker_timeout_ms: int = 10_000
-    host: str = "127.0.0.1"
-    client_timeout_ms: int = 15_000
-    max_message_bytes: int = 1 << 30
+    port: int = setting(0, "TCP port to listen on; 0: any free one", least=0, most=MOST_PORT)
+    protocol: str = setting("tcp", "protocol of the control connections; 'tcp' is the only one", metavar="tcp")
+    work_dir: str | None = setting(
+        None, "folder where registered pipelines are kept; without one they are kept in memory", metavar="DIR"
+    )
+    fault_tolerant_mode: bool = setting(
+        False,
+        "let jobs survive a restart of the dispatcher; needs a work folder; not supported by this version",
+        flag="--fault-tolerant",
+    )
+    worker_addresses: tuple[str, ...] = setting(
+        (),
+        "the hosts that workers may register from, by name or address; without a port, or with %port%, any port of it; "
+        "a name stands for its addresses too; empty: any host",
+        flag="--worker-address",
+        metavar="HOST[:PORT]",
+    )
+    job_gc_check_interval_ms: int = milliseconds(
+        1_000, "how often to look for jobs to collect, in milliseconds; 0: all the time, -1: never", least=-1
+    )
+    job_gc_timeout_ms: int = milliseconds(
+        300_000,
+        "how long a job may be without clients before it is collected, in milliseconds; 0: it goes at once, -1: never",
+        least=-1,
+    )
+    worker_timeout_ms: int = milliseconds(
+        10_000,
+        "how long a connection may be without ZeroMQ's heartbeats before it is given up, in milliseconds; a worker "
+        "that is connected is never lost, however silent, one whose connection ended is lost disconnect_grace_ms later",
+    )
+    worker_max_concurrent_snapshots: int = setting(
+        SNAPSHOTS_PER_WORKER,
+        "how many streams of distributed_save each worker writes at a time; 0: the default",
+        least=0,
+    )
+    client_timeout_ms: int = milliseconds(
+        15_000,
+        "silence after which a client counts as gone when others read the same job, in milliseconds; clients report "
+        "once a second",
+    )
+    gc_dynamic_sharding_jobs: bool = setting(
+        True, "also collect jobs whose splits are handed out as needed, although a client may come back for the rest"
+    )
+    deployment_mode: str = setting(
+        "REMOTE",
+        "where the workers are: COLOCATED in the hosts of the clients, REMOTE elsewhere, HYBRID both; with COLOCATED, "
+        "clients of a static sharding policy read from workers of their own host",
+        choices=DEPLOYMENT_MODES,
+        metavar="|".join(DEPLOYMENT_MODES),
+    )
+    host: str = setting(
+        "127.0.0.1", "address or name of this machine to listen on; 0.0.0.0: every interface", metavar="ADDR"
+    )
+    disconnect_grace_ms: int = milliseconds(
+        1_500,
+        "how long a worker may be without a connection before it is lost, in milliseconds; a machine that vanishes "
+        "without a word is lost this long after worker_timeout_ms",
+        least=0,
+    )
+    max_message_bytes: int = setting(
+        1 << 30,
+        "larger control messages are refused; large pipelines come in smaller pieces",
+        least=SMALLEST_MESSAGE_LIMIT,
+        most=MOST_BYTES,
+    )
 
     def __post_init__(self) -> None:
-        _fill_defaults(self)
-        _check_socket(self.host, self.port, self.protocol)
-        _check_type("fault_tolerant_mode", self.fault_tolerant_mode, bool)
-        if self.work_dir is not None:
-            _check_type("work_dir", self.work_dir, str)
-        object.__setattr__(self, "worker_addresses", _texts("worker_addresses", self.worker_addresses))
-        _check_at_least("job_gc_check_interval_ms", self.job_gc_check_interval_ms, 0)
-        _check_at_least("job_gc_timeout_ms", self.job_gc_timeout_ms, FOREVER)
-        _check_at_least("worker_timeout_ms", self.worker_timeout_ms, 1)
-        _check_at_least("client_timeout_ms", self.client_timeout_ms, 1)
-        _check_at_least("max_message_bytes", self.max_message_bytes, SMALLEST_MESSAGE_LIMIT)
+        if self.fault_tolerant_mode is True and not self.work_dir:
+            raise ValueError(
+                "Cannot enable fault tolerant mode without configuring a work dir. Set `work_dir` to a folder that "
+                "outlives the dispatcher"
+            )
+        check_settings(self)
+        _check_protocol(self.protocol)
+        if not all(entry.strip() for entry in self.worker_addresses):
+            raise ValueError(f"`worker_addresses` must not have empty entries, got {self.worker_addresses!r}")
+        if self.worker_max_concurrent_snapshots == 0:
+            object.__setattr__(self, "worker_max_concurrent_snapshots", SNAPSHOTS_PER_WORKER)
         if self.fault_tolerant_mode:
-            _refuse_fault_tolerance(self.work_dir)
+            raise UnimplementedError(
+                "fault_tolerant_mode=True is not supported by this version: the dispatcher keeps no journal yet, so "
+                "jobs end with an error when it is restarted. Leave it out; `work_dir` alone keeps registered pipelines"
+            )
+
+    @classmethod
+    def from_environment(cls, **explicit: Any) -> Self:
+        """A configuration in which what is not given is taken from ``ZMQDATA_*``, as the command line does.
+
+        Args:
+            explicit: fields by name; they win over the environment.
+
+        Raises:
+            TypeError, ValueError: as for the class; what the environment has wrong is named.
+
+        Example:
+            >>> DispatcherConfig.from_environment(port=5050).port
+            5050
+        """
+        return from_environment(cls, explicit)
 
 
+@described
 @dataclass(frozen=True)
 class WorkerConfig:
     """How a worker runs.
@@ -84,130 +157,182 @@ class WorkerConfig:
     A field given as None takes its default.
 
     Args:
-        dispatcher_address: where the dispatcher is: ``"tcp://host:port"``, ``"host:port"`` or ``"ipc://path"``.
-        worker_address: what to tell others to connect to: ``"host"``, ``"host:%port%"`` or ``"host:port"``;
-            None: what ``host`` says, or the local address of the route to the dispatcher when it means every interface.
-        port: TCP port of the control socket; 0: any free one.
-        protocol: ``"tcp"``.
-        heartbeat_interval_ms: how often the dispatcher hears of the worker, in milliseconds.
-        dispatcher_timeout_ms: how long a worker that was registered does without its dispatcher, in milliseconds.
-        host: address or host name to bind; ``"0.0.0.0"``: every interface.
-        worker_tags: free words by which jobs may choose workers.
-        data_ports: first and last TCP port for connections that carry elements; None: any free port.
-        buffer_bytes: how much each task produces ahead of its clients.
+        {settings}
 
     Raises:
         TypeError: a field has another type.
-        ValueError: a field is out of its range, or no dispatcher is named.
-        NotFoundError: the protocol does not exist.
+        ValueError: a field is empty, out of its range or at odds with another one, or no dispatcher is named.
+        NotFoundError: a protocol does not exist.
         FailedPreconditionError: a tag is empty.
 
     Example:
         >>> WorkerConfig("tcp://10.0.0.1:5050", worker_tags=("GPU",)).heartbeat_interval_ms
         1000
 
-    tf.data has the same fields with slower defaults; ``host``, ``data_ports`` and ``buffer_bytes`` are ours.
+    tf.data has the same fields, the last three excepted, with slower defaults.
     """
 
-    dispatcher_address: str = ""
-    worker_address: str | None = None
-    port: int = 0
-    protocol: str = "tcp"
-    heartbeat_interval_ms: int = 1_000
-    dispatcher_timeout_ms: int = 3_600_000
-    host: str = "127.0.0.1"
-    worker_tags: tuple[str, ...] = ()
-    data_ports: tuple[int, int] | None = None
-    buffer_bytes: int = 16 << 20
+    dispatcher_address: str = setting(
+        "",
+        "where the dispatcher listens, as it says when it is ready: tcp://host:port, host:port or ipc://path",
+        flag="--dispatcher",
+        metavar="tcp://HOST:PORT",
+        variable="ZMQDATA_DISPATCHER",
+    )
+    worker_address: str | None = setting(
+        None,
+        "what to tell others to connect to: HOST, HOST:%port% or HOST:PORT; without it what host says, or the local "
+        "address of the route to the dispatcher when that means every interface",
+        flag="--advertise",
+        metavar="ADDR",
+    )
+    port: int = setting(0, "TCP port of the control socket; 0: any free one", least=0, most=MOST_PORT)
+    protocol: str = setting("tcp", "protocol of the control connections; 'tcp' is the only one", metavar="tcp")
+    heartbeat_interval_ms: int = milliseconds(1_000, "how often the dispatcher hears of the worker, in milliseconds")
+    dispatcher_timeout_ms: int = milliseconds(
+        3_600_000, "how long the worker does without its dispatcher, in milliseconds; longer than a heartbeat interval"
+    )
+    data_transfer_protocol: str | None = setting(
+        None,
+        "the only transport over which to send elements, 'tcp' or 'ipc' (paths, for clients of this host); without it "
+        "the best that the client can use",
+        metavar="tcp|ipc",
+    )
+    data_transfer_address: str | None = setting(
+        None,
+        "what to tell clients to connect to for elements: HOST, HOST:%dts_port% or, with a single data port, "
+        "HOST:PORT; without it the host of worker_address",
+        metavar="ADDR",
+    )
+    host: str = setting(
+        "127.0.0.1", "address or name of this machine to listen on; 0.0.0.0: every interface", metavar="ADDR"
+    )
+    worker_tags: tuple[str, ...] = setting((), "free words by which jobs may choose workers", flag="--tag", metavar="T")
+    data_transfer_port: int = setting(
+        0,
+        "the only TCP port for connections that carry elements, enough for one client at a time; 0: see data_ports, "
+        "of which it takes the place",
+        least=0,
+        most=MOST_PORT,
+    )
+    cross_trainer_cache_size_bytes: int = setting(
+        10 << 30, "how many bytes of elements each task keeps for a cross-trainer cache", least=1, most=MOST_BYTES
+    )
+    snapshot_max_chunk_size_bytes: int = setting(
+        6 << 30, "about the largest chunk that distributed_save writes, in bytes", least=1, most=MOST_BYTES
+    )
+    shutdown_quiet_period_ms: int = milliseconds(
+        0,
+        "how long a worker that is told to stop goes on sending the elements that it has made, in milliseconds; it "
+        "ends earlier when clients have them all",
+        least=0,
+    )
+    data_ports: tuple[int, int] | None = setting(
+        None,
+        "first and last TCP port for connections that carry elements, one for each client; without it any free one",
+        metavar="A-B",
+    )
+    buffer_bytes: int = setting(
+        16 << 20, "how many bytes each task produces ahead of its clients", least=1, most=MOST_BYTES
+    )
+    pipeline_cache_dir: str | None = setting(
+        None,
+        "folder for large arrays and shipped code of pipelines, shared by all workers that name it; without it one of "
+        "this user in the system's temporary folder",
+        metavar="DIR",
+    )
+    pipeline_cache_bytes: int = setting(
+        16 << 30, "how many bytes are kept there; those used longest ago make way for others", least=1, most=MOST_BYTES
+    )
 
     def __post_init__(self) -> None:
-        _fill_defaults(self)
-        if self.dispatcher_address == "":
+        if self.dispatcher_address in ("", None):
             raise ValueError(
                 "Must specify a `dispatcher_address` in the `WorkerConfig`, for example 'tcp://127.0.0.1:5050', the "
                 "address that the dispatcher prints when it starts"
             )
-        _check_type("dispatcher_address", self.dispatcher_address, str)
-        if self.worker_address is not None:
-            _check_type("worker_address", self.worker_address, str)
-        _check_socket(self.host, self.port, self.protocol)
-        _check_at_least("heartbeat_interval_ms", self.heartbeat_interval_ms, 1)
-        _check_at_least("dispatcher_timeout_ms", self.dispatcher_timeout_ms, 1)
-        _check_at_least("buffer_bytes", self.buffer_bytes, 1)
-        object.__setattr__(self, "worker_tags", _texts("worker_tags", self.worker_tags))
+        check_settings(self)
+        _check_protocol(self.protocol)
         if not all(tag.strip() for tag in self.worker_tags):
             raise FailedPreconditionError(
                 f"Worker tags cannot be empty. Got worker_tags={self.worker_tags!r}; leave the empty ones out"
             )
-        if self.data_ports is not None:
-            object.__setattr__(self, "data_ports", _checked_range(self.data_ports))
+        if self.dispatcher_timeout_ms <= self.heartbeat_interval_ms:
+            raise ValueError(
+                f"`dispatcher_timeout_ms`={self.dispatcher_timeout_ms} must be longer than `heartbeat_interval_ms`="
+                f"{self.heartbeat_interval_ms}: between two heartbeats the dispatcher has nothing to answer"
+            )
+        self._check_data_sockets()
+
+    def _check_data_sockets(self) -> None:
+        if self.data_transfer_protocol is not None:
+            object.__setattr__(self, "data_transfer_protocol", _checked_transport(self.data_transfer_protocol))
+        if self.data_transfer_port and self.data_ports is not None:
+            raise ValueError(
+                f"`data_transfer_port`={self.data_transfer_port} and `data_ports`={self.data_ports} say the same "
+                "thing; give one of the two"
+            )
+        names = ("data_ports", "data_transfer_port", "data_transfer_address")
+        useless = [name for name in names if getattr(self, name)]
+        if self.data_transfer_protocol == "ipc" and useless:
+            raise ValueError(f"`{useless[0]}` means nothing with `data_transfer_protocol`='ipc', which uses paths")
+        ports = self.usable_data_ports
+        if self.announced_data_port and (ports is None or ports[0] != ports[1]):
+            raise ValueError(
+                f"`data_transfer_address`={self.data_transfer_address!r} names one port for all connections that carry "
+                f"elements, and there may be several: write {DATA_PORT_MARK} for it, or set `data_transfer_port`"
+            )
+
+    @property
+    def usable_data_ports(self) -> tuple[int, int] | None:
+        """First and last port for connections that carry elements, whichever setting says so; None: any."""
+        return (self.data_transfer_port, self.data_transfer_port) if self.data_transfer_port else self.data_ports
+
+    @property
+    def announced_port(self) -> str:
+        """The port that ``worker_address`` names, ``""`` when it names none, or the one that is bound."""
+        return _port_in(self.worker_address or "", PORT_MARK)
+
+    @property
+    def announced_data_port(self) -> str:
+        """The port that ``data_transfer_address`` names, ``""`` when it names none, or the one that is bound."""
+        return _port_in(self.data_transfer_address or "", DATA_PORT_MARK)
+
+    @classmethod
+    def from_environment(cls, **explicit: Any) -> Self:
+        """A configuration in which what is not given is taken from ``ZMQDATA_*``, as the command line does.
+
+        Args:
+            explicit: fields by name; they win over the environment.
+
+        Raises:
+            TypeError, ValueError: as for the class; what the environment has wrong is named.
+
+        Example:
+            >>> WorkerConfig.from_environment(dispatcher_address="tcp://10.0.0.1:5050").port
+            0
+        """
+        return from_environment(cls, explicit)
 
 
-def _fill_defaults(config: DispatcherConfig | WorkerConfig) -> None:
-    for field in fields(config):
-        if getattr(config, field.name) is None and field.default is not MISSING:
-            object.__setattr__(config, field.name, field.default)
+def _port_in(address: str, mark: str) -> str:
+    behind_host = address.rpartition("]")[2]
+    # More than one colon without brackets: all of it is an IPv6 address.
+    port = behind_host.partition(":")[2] if behind_host.count(":") == 1 else ""
+    return "" if port == mark else port
 
 
-def _check_type(name: str, value: object, kind: type) -> None:
-    # True is an int to isinstance, and nobody means a port by it.
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"`{name}` must be {kind.__name__}, got {value!r} of type {type(value).__name__}")
-
-
-def _check_at_least(name: str, value: int, least: int) -> None:
-    _check_type(name, value, int)
-    if value < least:
-        meaning = " (-1 means never)" if least == FOREVER else ""
-        raise ValueError(f"`{name}` must be at least {least}{meaning}, got {value}")
-
-
-def _check_port(name: str, port: int, first: int) -> None:
-    _check_type(name, port, int)
-    if not first <= port <= 65535:
-        zero = "; 0 means any free port" if first == 0 else ""
-        raise ValueError(f"`{name}` must be between {first} and 65535, got {port}{zero}")
-
-
-def _check_socket(host: str, port: int, protocol: str) -> None:
-    _check_type("host", host, str)
-    if not host:
-        raise ValueError("`host` must not be empty; '0.0.0.0' means every interface")
-    _check_port("port", port, 0)
-    _check_type("protocol", protocol, str)
+def _check_protocol(protocol: str) -> None:
     if protocol != "tcp":
         raise NotFoundError(
             f"No credentials factory has been registered for protocol {protocol}. A server's protocol is 'tcp'"
         )
 
 
-def _texts(name: str, values: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise TypeError(f"`{name}` must be a list of strings, got {values!r}; for a single one write [{values!r}]")
-    kept = tuple(values)
-    for value in kept:
-        _check_type(f"{name} entry", value, str)
-    return kept
-
-
-def _checked_range(ports: tuple[int, int]) -> tuple[int, int]:
-    if not isinstance(ports, (tuple, list)) or len(ports) != 2:
-        raise TypeError(f"`data_ports` must be a pair (first, last), got {ports!r}")
-    first, last = ports
-    _check_port("data_ports", first, 1)
-    _check_port("data_ports", last, 1)
-    if last < first:
-        raise ValueError(f"`data_ports` must be (first, last) with first <= last, got ({first}, {last})")
-    return first, last
-
-
-def _refuse_fault_tolerance(work_dir: str | None) -> None:
-    if not work_dir:
-        raise ValueError(
-            "Cannot enable fault tolerant mode without configuring a work dir. Set `work_dir` to a folder that "
-            "outlives the dispatcher"
+def _checked_transport(name: str) -> str:
+    if name.lower() not in DATA_TRANSPORTS:
+        raise NotFoundError(
+            f"No data transfer server factory has been registered for name {name}. A worker's `data_transfer_protocol` "
+            f"is one of {', '.join(map(repr, DATA_TRANSPORTS))}, or None for the best of them"
         )
-    raise UnimplementedError(
-        "fault_tolerant_mode=True is not supported by this version: the dispatcher keeps no journal yet, so jobs end "
-        "with an error when it is restarted. Leave it out; `work_dir` alone keeps registered pipelines"
-    )
+    return name.lower()

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from zmqdata.shippednames import plain_name
+
 _PLAIN = (str, bytes, int, float, bool, type(None))
 
 MAX_ARGS = 16
@@ -56,9 +58,9 @@ def describe_exception(error: BaseException) -> RemoteError:
     """
     kind = type(error)
     return RemoteError(
-        kind=_cut(_text(f"{kind.__module__}.{kind.__qualname__}"), MAX_ARG_CHARS),
+        kind=_cut(plain_name(_text(f"{kind.__module__}.{kind.__qualname__}")), MAX_ARG_CHARS),
         args=tuple(_plain(arg) for arg in _args(error)[:MAX_ARGS]),
-        traceback=_cut(_text(_formatted(error)), MAX_TRACEBACK_CHARS),
+        traceback=_cut(plain_name(_text(_formatted(error))), MAX_TRACEBACK_CHARS),
     )
 
 
@@ -81,7 +83,7 @@ def rebuild_exception(remote: RemoteError) -> Exception:
         try:
             error = kind.__new__(kind, *remote.args)
             if _is_native(kind, "__init__"):
-                error.__init__(*remote.args)  # type: ignore[misc]
+                error.__init__(*remote.args)  # type: ignore[misc]  # which __new__ alone leaves out
             str(error)
         except Exception:  # its class wants other arguments, or cannot print itself without its constructor
             return _stand_in(remote)

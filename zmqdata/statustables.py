@@ -14,16 +14,19 @@ Columns = Mapping[str, Callable[[Row], str]]
 
 
 def status_tables(found: Mapping[str, Any]) -> list[Table]:
-    """Tables of workers, jobs and tasks, and of dropped messages if there are any.
+    """Tables of workers, jobs and tasks, or of the tasks of one worker, and of dropped messages if there are any.
 
     Args:
         found: what ``zmqdata.client.calls.status`` gives.
     """
-    tables = [
-        _table("workers", WORKERS, found["workers"]),
-        _table("jobs", JOBS, found["jobs"]),
-        _table("tasks", TASKS, found["tasks"]),
-    ]
+    if "workers" in found:
+        tables = [
+            _table("workers", WORKERS, found["workers"]),
+            _table("jobs", JOBS, found["jobs"]),
+            _table("tasks", TASKS, found["tasks"]),
+        ]
+    else:
+        tables = [_table("tasks", HOSTED, found["tasks"])]
     if found["rejected"]:
         rows = [{"kind": kind, "count": count} for kind, count in found["rejected"].items()]
         tables.append(_table("kinds of dropped messages", REJECTED, rows))
@@ -94,6 +97,15 @@ TASKS: Columns = {
     "produced": lambda row: f"{row['produced']:,}",
     "delivered": lambda row: f"{row['delivered']:,}",
     "state": _task_state,
+}
+HOSTED: Columns = {
+    "task": lambda row: str(row["task"]),
+    "attempt": lambda row: str(row["attempt"]),
+    "dataset": lambda row: str(row["dataset_id"]),
+    "mode": lambda row: str(row["processing_mode"]),
+    "clients": lambda row: f"{len(row['clients']):,}",
+    "produced": lambda row: f"{row['produced']:,}",
+    "state": lambda row: "ended" if row["total"] is not None else "running" if row["started"] else "waiting",
 }
 REJECTED: Columns = {"kind": lambda row: str(row["kind"]), "count": lambda row: f"{row['count']:,}"}
 ADDRESSES = {"address", "worker"}

@@ -50,11 +50,15 @@ class CreateIterationUpdate(Update, frozen=True):
 
 
 class OpenClientUpdate(Update, frozen=True):
-    """A client reads an iteration. ``local_workers``: the addresses of workers in its own process."""
+    """A client reads an iteration, as one of its numbered consumers where there are any.
+
+    ``local_workers``: the addresses of workers in its own process.
+    """
 
     client: str
     iteration: int
     local_workers: tuple[str, ...] = ()
+    consumer: int | None = None
 
 
 class CloseClientUpdate(Update, frozen=True):
@@ -98,10 +102,11 @@ class ListFilesUpdate(Update, frozen=True):
 
 
 class EndTaskUpdate(Update, frozen=True):
-    """A task has come to its end after ``total`` elements."""
+    """A task has come to its end after ``total`` elements, or rounds; ``dropped`` elements made no round."""
 
     task: int
     total: int
+    dropped: int = 0
 
 
 class RemoveTaskUpdate(Update, frozen=True):
@@ -115,6 +120,28 @@ class DeliverUpdate(Update, frozen=True):
 
     task: int
     ranges: Ranges
+
+
+class CreateViewUpdate(Update, frozen=True):
+    """The consumers of a coordinated job read these tasks in turn, from the present horizon on."""
+
+    iteration: int
+    tasks: tuple[tuple[int, int], ...]
+
+
+class ExtendHorizonUpdate(Update, frozen=True):
+    """The consumers of a coordinated job may read the steps below ``horizon``."""
+
+    iteration: int
+    horizon: int
+
+
+class PassStepsUpdate(Update, frozen=True):
+    """What there is in all steps below ``step`` has reached the training loop of a consumer."""
+
+    iteration: int
+    consumer: int
+    step: int
 
 
 class CloseTaskListUpdate(Update, frozen=True):
@@ -179,6 +206,9 @@ AnyUpdate = (
     | EndTaskUpdate
     | RemoveTaskUpdate
     | DeliverUpdate
+    | CreateViewUpdate
+    | ExtendHorizonUpdate
+    | PassStepsUpdate
     | CloseTaskListUpdate
     | FailIterationUpdate
     | CommitChunkUpdate

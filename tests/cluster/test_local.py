@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from zmqdata.client.calls import status
 from zmqdata.cluster import LocalCluster
 from zmqdata.cluster.starting import ServerStartError
 from zmqdata.errors import FailedPreconditionError, UnavailableError, UnimplementedError
@@ -22,6 +23,16 @@ FAST = {"heartbeat_interval_ms": 100}
     [
         ({"num_workers": -1}, ValueError, "`num_workers` must be at least 0, got -1"),
         ({"num_workers": "2"}, TypeError, "`num_workers` must be int, got '2' of type str"),
+        ({"num_workers": True}, TypeError, "`num_workers` must be int, got True of type bool"),
+        ({"num_workers": None}, TypeError, "`num_workers` must be int"),
+        ({"in_process": 1}, TypeError, "`in_process` must be bool, got 1 of type int"),
+        ({"processes_per_worker": 1.0}, TypeError, "`processes_per_worker` must be int"),
+        ({"host": ""}, ValueError, "`host` must not be empty"),
+        ({"heartbeat_interval_ms": 500, "worker_timeout_ms": 500}, ValueError, "must be shorter than `worker_"),
+        ({"num_workers": 2, "worker_address": "gate:70"}, ValueError, "2 workers cannot all .*'gate:70'"),
+        ({"num_workers": 3, "data_ports": (7000, 7001)}, ValueError, "7000-7001 do not suffice for 3 workers"),
+        ({"num_workers": 2, "data_transfer_port": 7000}, ValueError, "7000-7000 do not suffice for 2 workers"),
+        ({"num_workers": 1, "worker_address": "a:b:c"}, ValueError, "Malformed address 'a:b:c'"),
         ({"processes_per_worker": 0}, ValueError, "`processes_per_worker` must be at least 1, got 0"),
         ({"in_process": True, "processes_per_worker": 2}, ValueError, "one thread; got processes_per_worker=2"),
         ({"worker_timeout": 5}, TypeError, "no option 'worker_timeout'; it has .*worker_timeout_ms"),
@@ -35,6 +46,27 @@ def test_bad_options_start_nothing(arguments: dict[str, Any], error: type[Except
     """An option that cannot work is refused before any server starts."""
     with no_leaks(), pytest.raises(error, match=text):
         LocalCluster(**arguments)
+
+
+@pytest.mark.realprocess
+def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster is what its arguments say, whatever ZMQDATA_* the environment has."""
+    for name, text in {"PORT": "1", "HOST": "nowhere.invalid", "WORKER_TAGS": "GPU", "PROCESSES": "many"}.items():
+        monkeypatch.setenv(f"ZMQDATA_{name}", text)
+    with LocalCluster(1, worker_tags=["LAB"], **FAST) as cluster:
+        assert [worker["tags"] for worker in status(cluster.target)["workers"]] == [["LAB"]]
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+def test_handles_refuse_what_is_no_time(in_process: bool) -> None:
+    """A deadline that is no number of seconds is refused at the call, and nothing is stopped for it."""
+    with LocalCluster(0, in_process=in_process) as cluster:
+        for use in (cluster.dispatcher.restart, cluster.dispatcher.await_ready):
+            with pytest.raises(TypeError, match="`deadline` must be a number of seconds"):
+                use("1")  # type: ignore[arg-type]
+            with pytest.raises(ValueError, match="`deadline` must be a number of seconds from 0 up, got -1"):
+                use(-1)
+        assert cluster.dispatcher.alive
 
 
 def both_ways(test: Callable[..., None]) -> Callable[..., None]:

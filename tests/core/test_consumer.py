@@ -459,6 +459,16 @@ def test_an_open_list_of_ended_tasks_waits_for_the_end() -> None:
     assert "the end of the iteration" in texts[0]
 
 
+def test_a_worker_that_can_never_send_to_us_ends_the_job() -> None:
+    """A link that is refused for good is raised at the user's call; one that is not ours or not ready is waited for."""
+    reader = Reader(place())
+    reader.hear("w", m.LinkRefused("me-1", "ResourceExhaustedError", "no port"))
+    reader.hear("w", m.LinkRefused("you-1", "InvalidArgumentError", "over ipc only"))
+    assert reader.all_of(c.Finish) == []
+    reader.hear("w", m.LinkRefused("me-1", "InvalidArgumentError", "over ipc only"))
+    assert reader.sent(c.Finish) == c.Finish("InvalidArgumentError", "over ipc only")
+
+
 def test_a_broken_link_is_replaced() -> None:
     """The core opens a new link from the last message on."""
     reader = Reader(place())
@@ -466,3 +476,66 @@ def test_a_broken_link_is_replaced() -> None:
     reader.now = 5.0
     reader.feed(c.LinkBroken("me-1", "reset"))
     assert (reader.sent(m.OpenLink).replaces, reader.sent(m.OpenLink).have_through) == ("me-1", 1)
+
+
+# --- numbered consumers
+
+
+def numbered(step: int = 0, horizon: int = 8) -> Reader:
+    """A consumer that reads task 1 alone, from a step on."""
+    reader = Reader(opened=False, reader=m.Reader(0))
+    reader.feed(c.Tick())
+    plan = m.Plan((m.View(0, ((1, 0),)),), horizon, {})
+    reader.hear(D, m.TasksChanged("me", m.TaskList(1, (place(),), False, plan)))
+    assert reader.core.task_list.version == -1
+    reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), False, plan), step=step))
+    assert [note.text for note in reader.all_of(c.Note)] == (
+        [f"consumer 0 of job 'job' goes on at step {step}, where the one before it was"] if step else []
+    )
+    reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
+    return reader
+
+
+def test_a_consumer_reports_its_step() -> None:
+    """Heartbeats carry the step below which everything was handed out, and no ranges."""
+    reader = numbered(step=2)
+    assert [stream.first for stream in reader.streams()] == [2]
+    reader.block(2, 2)
+    reader.take(2, 4)
+    reader.wait(1.0)
+    beat = reader.sent(m.ClientHeartbeat)
+    assert (beat.steps, beat.delivered, beat.near) == (4, {}, 0)
+
+
+def test_a_consumer_asks_on_before_it_is_at_the_horizon() -> None:
+    """It says at once that it is near, once, and again with each heartbeat until the horizon has moved."""
+    reader = numbered()
+    reader.block(0, 8)
+    reader.take(0, 4)
+    assert reader.sent(m.ClientHeartbeat).near == 8
+    reader.take(4, 5)
+    assert reader.all_of(m.ClientHeartbeat) == []
+    reader.wait(1.0)
+    assert reader.sent(m.ClientHeartbeat).near == 8
+
+
+def test_a_consumer_that_takes_much_reports_sooner() -> None:
+    """After some megabytes it does not wait for a second to pass; others have no need of that."""
+    for reader, soon in ((numbered(horizon=100), 1), (Reader(place()), 0)):
+        reader.now += 0.2
+        reader.block(0)
+        reader.take(0, 1, size=5 << 20)
+        assert len(reader.all_of(m.ClientHeartbeat)) == soon
+
+
+def test_who_waits_for_another_consumer_is_told() -> None:
+    """The user reads which consumer is missing."""
+    reader = numbered(horizon=0)
+    plan = m.Plan((), 0, {}, (2, 3))
+    reader.hear(D, m.TasksChanged("me", m.TaskList(2, (place(),), False, plan)))
+    notes = []
+    for _ in range(12):
+        reader.wait(1.0)
+        notes += [note.text for note in reader.all_of(c.Note)]
+        reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
+    assert any("for consumer 2, 3 of job job, who is not there" in text for text in notes)

@@ -12,9 +12,11 @@ from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.datasets import UNUSED_AT_LEAST, Datasets
 from zmqdata.core.outbox import Outbox
+from zmqdata.specs import TensorSpec, encode_spec
 from zmqdata.splits import IndexSplits
 
-DESCRIPTION = m.DatasetDescription("0" * 64, "print", (IndexSplits(10),), "", b"spec", 10, None, "3.11", "0")
+SPEC = encode_spec({"x": TensorSpec((None,), "int8"), "y": TensorSpec((), "int64")})
+DESCRIPTION = m.DatasetDescription("0" * 64, "print", (IndexSplits(10),), "", SPEC, 10, None, "3.11", "0")
 GC = 300.0
 
 
@@ -82,6 +84,63 @@ def test_an_id_stands_for_one_structure() -> None:
     assert "cardinality: <10>; got <11>" in refused.text
     shelf.register("dataset", digest=digest(7))
     assert shelf.only(m.DatasetRegistered).dataset_id == "dataset"
+
+
+def test_specs_are_compared_by_what_they_mean() -> None:
+    """The order of a dict's keys and a spec that is unknown on one side are no difference; another dtype is one."""
+    shelf = Shelf()
+    turned = encode_spec({"y": TensorSpec((), "int64"), "x": TensorSpec((None,), "int8")})
+    for spec in (turned, None):
+        shelf.register("dataset", element_spec=spec, digest=digest(7))
+        assert shelf.only(m.DatasetRegistered).dataset_id == "dataset"
+    shelf.register("dataset", element_spec=encode_spec(TensorSpec((), "int64")))
+    text = shelf.only(m.RequestRefused).text
+    assert text.startswith("Datasets with the same ID should have the same structure, got diff for dataset: existing")
+    assert "'x': TensorSpec(shape=(None,), dtype=int8)" in text
+    assert "got <TensorSpec(shape=(), dtype=int64)>" in text
+
+
+def test_a_spec_that_cannot_be_read_is_refused() -> None:
+    """Whoever reads the dataset by its id could not use it."""
+    shelf = Shelf()
+    shelf.register(None, element_spec=b"\xc1", digest=digest(8))
+    refused = shelf.only(m.RequestRefused)
+    assert (refused.error, refused.text[:29]) == ("InvalidArgumentError", "Failed to parse element_spec:")
+
+
+# --- parts
+
+
+def test_a_dataset_is_registered_when_its_parts_are_here() -> None:
+    """A part that is missing is asked for from where it ended; the first one that was registered needs no other."""
+    shelf = Shelf()
+    parts = (m.Part(digest(20), 10), m.Part(digest(21), 10))
+    shelf.datasets.parts.found([digest(20)], {digest(21): 4})
+    shelf.register(None, digest=digest(1), parts=parts)
+    assert shelf.done() == [m.RequestPart("request", digest(21), 4)]
+    shelf.datasets.parts.found([digest(21)], {})
+    shelf.register(None, digest=digest(1), parts=parts)
+    assert [type(one) for one in shelf.done()] == [c.StorePipeline, c.Commit, m.DatasetRegistered]
+    shelf.register("dataset", digest=digest(2), parts=(m.Part(digest(22), 10),))
+    assert shelf.only(m.DatasetRegistered).dataset_id == "dataset"
+
+
+def test_a_large_pipeline_is_a_part_itself() -> None:
+    """Nothing is stored beside its parts, nor dropped with the dataset: parts leave by their own rules."""
+    shelf = Shelf()
+    shelf.datasets.parts.found([digest(1)], {})
+    description = structs.replace(DESCRIPTION, digest=digest(1), parts=(m.Part(digest(1), 10),))
+    shelf.datasets.register("peer", m.RegisterDataset("request", None, description, b""), 0.0)
+    assert [type(one) for one in shelf.done()] == [c.Commit, m.DatasetRegistered]
+    shelf.datasets.collect_unused(GC + 1)
+    assert [type(one) for one in shelf.done()] == [c.Note, c.Commit]
+
+
+def test_a_part_s_digest_is_hexadecimal_too() -> None:
+    """It becomes the name of a file as well."""
+    shelf = Shelf()
+    shelf.register(None, digest=digest(1), parts=(m.Part("../x", 10),))
+    assert "64 hexadecimal" in shelf.only(m.RequestRefused).text
 
 
 @pytest.mark.parametrize("bad", ["", "../../etc/passwd", "A" * 64, "0" * 63, "0" * 65, "0" * 64 + "\n"])

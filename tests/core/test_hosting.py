@@ -400,3 +400,13 @@ def test_a_worker_that_nobody_reads_from_loses_its_task() -> None:
         if mode == "DYNAMIC":
             hosts.holds("l")
         assert [task.worker for task in hosts.iteration.live_tasks] == left
+
+
+def test_a_failed_iteration_gets_no_further_task() -> None:
+    """Whoever still joins one that has failed has nothing made for it."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    hosts.hosting.fail(hosts.iteration, InvalidArgumentError, "it can not be")
+    hosts.add("b")
+    hosts.hosting.staff(hosts.iteration)
+    assert hosts.iteration.live_tasks == []

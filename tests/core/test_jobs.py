@@ -16,7 +16,7 @@ from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.splits import IndexSplits
 
-DESCRIPTION = m.DatasetDescription("digest", "print", (IndexSplits(10),), "", b"spec", 10, None, "3.11", "0")
+DESCRIPTION = m.DatasetDescription("digest", "print", (IndexSplits(10),), "", None, 10, None, "3.11", "0")
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
 TIMEOUT, GC, GONE = 15.0, 300.0, 60.0
 Delivered = dict[int, m.Ranges]
@@ -25,10 +25,11 @@ Delivered = dict[int, m.Ranges]
 class Desk:
     """Jobs of a dispatcher with a registered dataset, and what was decided since last asked."""
 
-    def __init__(self, gc_timeout: float = GC) -> None:
+    def __init__(self, gc_timeout: float = GC, collects_dynamic: bool = True) -> None:
         self.out = Outbox(1)
         self.clients = Roster()
-        self.jobs = Jobs(self.out, Hosting(self.out, Roster(), self.clients), self.clients, gc_timeout, GONE)
+        hosting = Hosting(self.out, Roster(), self.clients)
+        self.jobs = Jobs(self.out, hosting, self.clients, gc_timeout, GONE, collects_dynamic)
         self.register("dataset")
         self.done()
 
@@ -252,6 +253,29 @@ def test_a_negative_timeout_keeps_jobs_for_ever() -> None:
     desk.close("k")
     desk.jobs.collect_unused(1e9)
     assert "job" in desk.out.state.jobs
+
+
+def test_dynamic_jobs_may_be_kept() -> None:
+    """Where jobs of DYNAMIC mode are not collected, they and their only clients stay, and others leave."""
+    desk = Desk(collects_dynamic=False)
+    desk.open("k")
+    desk.open("l", structs.replace(JOB, name="copies", processing_mode="OFF"))
+    desk.jobs.expire(1e9, TIMEOUT)
+    assert set(desk.out.state.jobs) == {"job"}
+    assert desk.out.state.client_iteration.keys() == {"k"}
+    desk.close("k", now=1e9)
+    desk.jobs.collect_unused(2e9)
+    assert set(desk.out.state.jobs) == {"job"}
+
+
+def test_what_was_collected_is_remembered() -> None:
+    """Of a collected iteration it is remembered what it was, for whoever asks."""
+    desk = Desk(gc_timeout=0.0)
+    desk.open("k", repetition=3)
+    desk.close("k")
+    desk.jobs.collect_unused(0.0)
+    [gone] = desk.jobs.collected
+    assert (gone.repetition, gone.job, gone.finished) == (3, JOB, False)
 
 
 # --- silence

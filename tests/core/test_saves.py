@@ -11,7 +11,7 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import savecommands as s
 from zmqdata import updates as u
-from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
+from zmqdata.core.dispatcher import DispatcherCore, DispatcherPolicy, DispatcherTimes
 from zmqdata.core.saves import RETRY, job_of
 from zmqdata.core.state import Iteration, Task
 from zmqdata.splits import IndexSplits
@@ -25,7 +25,9 @@ class Office:
 
     def __init__(self, workers: int = 1, durable: bool = True, most_streams: int = 3, **changes: Any) -> None:
         times = DispatcherTimes(gc_timeout=10.0)
-        self.core = DispatcherCore(1, times, durable=durable, most_streams=most_streams)
+        self.core = DispatcherCore(
+            1, times, policy=DispatcherPolicy(snapshots_per_worker=most_streams), durable=durable
+        )
         self.updates: list[u.Update] = []
         self.now = 0.0
         self.core.out.commit(u.RegisterDatasetUpdate("dataset", structs.replace(DESCRIPTION, **changes)))

@@ -6,7 +6,8 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.worker import DROPPED_KEPT, PIPELINES_KEPT, WorkerCore, WorkerProfile
+from zmqdata.core.pipelines import PIPELINES_KEPT
+from zmqdata.core.worker import DROPPED_KEPT, WorkerCore, WorkerProfile
 from zmqdata.splits import Split
 from zmqdata.testing import Transcript
 
@@ -151,8 +152,8 @@ def test_few_unused_pipelines_are_kept() -> None:
     host = Host()
     for number in range(10):
         host.hear(D, m.PipelineSent("x", str(number), b"pipeline"))
-    assert len(host.core.pipelines) == PIPELINES_KEPT + 1
-    assert {"of dataset", "9"} <= host.core.pipelines.keys()
+    assert len(host.core.pipelines.stock) == PIPELINES_KEPT + 1
+    assert {"of dataset", "9"} <= host.core.pipelines.stock.keys()
 
 
 def test_a_newer_attempt_replaces_an_older_one() -> None:
@@ -392,3 +393,28 @@ def test_a_grant_on_an_unknown_link_is_refused() -> None:
     host = Host()
     host.grant(8)
     assert host.sent(m.LinkRefused).error == "NotFoundError"
+
+
+# --- what is told of a worker
+
+
+def test_a_worker_knows_what_it_owes() -> None:
+    """Elements are owed while a reading client waits for them or has not seen them; what nobody reads is not."""
+    host = Host()
+    host.make(0)
+    assert not host.core.owes_elements
+    host.link()
+    host.grant(0)
+    assert host.core.owes_elements, "no credit yet"
+    host.grant(8)
+    assert host.core.owes_elements, "sent and not seen"
+    host.hear("k", m.Grant("k-1", 1, (m.StreamGrant(1, 1, 8, 1000, 1),)))
+    assert not host.core.owes_elements
+
+
+def test_a_worker_knows_what_it_was_rid_of() -> None:
+    """Tasks that were taken away are remembered by number."""
+    host = Host()
+    assert list(host.core.dropped) == []
+    host.hear(D, m.DropTask(1, 1))
+    assert list(host.core.dropped) == [1]

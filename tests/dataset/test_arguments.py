@@ -18,20 +18,29 @@ from zmqdata.dataset.arguments import (
     absolute_path,
     at_least,
     call_site,
+    check_alike,
     compression,
+    dtype,
     error_policy,
     file_names,
     flag,
     function,
     input_node,
+    input_nodes,
     integer,
+    number,
+    numbers,
     optional_seed,
     optional_size,
+    optional_spec,
     parallel_calls,
+    several,
     sliceable,
 )
-from zmqdata.ragged import RaggedTensor
-from zmqdata.specs import AUTOTUNE
+from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
+from zmqdata.specs import AUTOTUNE, DatasetSpec, TensorSpec
+
+INT = TensorSpec((), "int64")
 
 
 @pytest.mark.parametrize(
@@ -61,6 +70,26 @@ from zmqdata.specs import AUTOTUNE
         (lambda: sliceable([[1], [1, 2]]), ValueError, "rows that do not make one array"),
         (lambda: input_node("zip()", 7), TypeError, r"what zip\(\) takes must be a Dataset, got 7 of type int"),
         (lambda: input_node("zip()", nodes), TypeError, "must be a Dataset"),
+        (lambda: input_nodes("f()", 7), TypeError, r"what f\(\) takes must be a list of datasets, got 7"),
+        (lambda: input_nodes("f()", Dataset.range(3)), TypeError, r"a list of datasets, got range\(3\) at .* Dataset$"),
+        (lambda: input_nodes("f()", [7]), TypeError, r"what f\(\) takes must be a Dataset, got 7"),
+        (lambda: number("seconds", True), TypeError, "seconds must be a number, got True"),
+        (lambda: number("seconds", "5"), TypeError, "seconds must be a number, got '5'"),
+        (lambda: number("seconds", -1), ValueError, "seconds must be a finite number of at least 0, got -1"),
+        (lambda: number("seconds", float("nan")), ValueError, "finite number"),
+        (lambda: numbers("weights", "x", "one for each"), TypeError, "weights must be one for each, got 'x'"),
+        (lambda: numbers("weights", [[1], [1, 2]], "one for each"), TypeError, "weights must be one for each"),
+        (lambda: dtype("kind", None, "iu", "an integer dtype"), TypeError, "kind must be an integer dtype, such as"),
+        (lambda: dtype("kind", 5, "iu", "an integer dtype"), TypeError, "got 5 of type int"),
+        (lambda: dtype("kind", str, "iu", "an integer dtype"), TypeError, "kind is <U0, expected an integer dtype"),
+        (lambda: several("columns", 5, "a list"), TypeError, "columns must be a list, got 5"),
+        (lambda: several("columns", "ab", "a list"), TypeError, "columns must be a list, got 'ab'"),
+        (lambda: optional_spec("spec", {"x": int}), TypeError, r"TensorSpec\(shape, dtype\) .*got <class 'int'>"),
+        (lambda: optional_spec("output_spec", [INT]), TypeError, "no lists"),
+        (lambda: check_alike("f()", INT, TensorSpec((), str)), TypeError, r"f\(\) joins datasets .*dtype int64 and"),
+        (lambda: compression(()), ValueError, "compression_type must be"),
+        (lambda: function("predicate", np.zeros(10**4)), TypeError, r"got array\(\[0., 0.* of type ndarray"),
+        (lambda: function("predicate", ["long"] * 100), TypeError, r"^.{,170}\.\.\. of type list$"),
     ],
 )
 def test_refusals_say_what_came_and_what_was_expected(
@@ -71,12 +100,29 @@ def test_refusals_say_what_came_and_what_was_expected(
         check()
 
 
-@pytest.mark.parametrize("number", [0, 7, 2**70, np.int64(-3), np.uint8(200), np.array(5)], ids=repr)
-def test_numpys_ints_are_ints(number: Any) -> None:
+@pytest.mark.parametrize("value", [0, 7, 2**70, np.int64(-3), np.uint8(200), np.array(5)], ids=repr)
+def test_numpys_ints_are_ints(value: Any) -> None:
     """Sizes, counts and seeds may come out of numpy, and are Python's ints from then on."""
-    for found in (integer("size", number), at_least("size", number, -3), optional_seed(number)):
+    for found in (integer("size", value), at_least("size", value, -3), optional_seed(value)):
         assert type(found) is int
-        assert found == number
+        assert found == value
+
+
+def test_numbers_may_be_of_any_kind() -> None:
+    """Numpy's numbers and lists of them are taken, and so is any way to say a dtype."""
+    assert [number("seconds", value) for value in (0, 1.5, np.float32(2), np.int8(3))] == [0.0, 1.5, 2.0, 3.0]
+    assert numbers("weights", (1, np.int8(2)), "").tolist() == [1.0, 2.0]
+    spellings = (float, "float64", np.float64, np.dtype("f8"))
+    assert {dtype("kind", value, "f", "") for value in spellings} == {np.dtype(float)}
+    assert several("columns", range(2), "") == [0, 1]
+
+
+def test_specs_are_nested_as_elements_are() -> None:
+    """Dicts and tuples of specs of any kind are taken, and None, which is no spec."""
+    for spec in (None, INT, {"x": (INT, RaggedTensorSpec((None, None), "int8"))}, (), DatasetSpec(INT)):
+        assert optional_spec("output_spec", spec) is spec
+    for pair in ((None, INT), (INT, None), (INT, INT)):
+        check_alike("f()", *pair)
 
 
 def test_a_size_may_be_the_least() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from zmqdata import nodes
 from zmqdata.dataset import Dataset, set_random_seed
-from zmqdata.dataset.choices import Choices
 from zmqdata.dataset.seeds import _seeds
 from zmqdata.specs import INFINITE_CARDINALITY, TensorSpec
 
@@ -101,7 +100,6 @@ def test_counters_are_endless() -> None:
         (lambda: Dataset.counter(dtype=str), TypeError, "integer or float dtype"),
         (lambda: Dataset.counter(0.5), TypeError, "start must be a number that fits dtype int64"),
         (lambda: Dataset.counter(0, True), TypeError, "step must be a number"),
-        (lambda: Choices._wrap(ONE.node), NotImplementedError, "^$"),
     ],
 )
 def test_arguments_are_checked_at_the_call(make: Any, error: type[Exception], text: str) -> None:

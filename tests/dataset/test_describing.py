@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from zmqdata.dataset import Dataset, TextLineDataset
+from tests.iterators.checks import outcomes
+from tests.iterators.kinds import kinds, sample_pipelines
+from zmqdata.dataset import Dataset, Options, TextLineDataset
 from zmqdata.dataset.describing import brief_spec
-from zmqdata.nodes import Node
+from zmqdata.iterators import Context, make_iterator
+from zmqdata.nodes import Node, every_node
 from zmqdata.specs import TensorSpec
 
 
@@ -27,7 +32,8 @@ def test_the_drawing_runs_nothing() -> None:
 
 def test_specs_that_do_not_fit_are_drawn() -> None:
     """A pipeline that will fail can be looked at."""
-    odd = Dataset.range(3).map(int, output_spec="x").batch(2)
+    floats = TensorSpec((), "float64")
+    odd = Dataset.range(3).map(int).concatenate(Dataset.range(3).map(int, output_spec=floats)).unbatch()
     assert repr(odd).splitlines()[0].endswith("known when it runs")
 
 
@@ -73,3 +79,86 @@ def test_a_description_has_the_facts(tmp_path: Path) -> None:
     assert told(Dataset(Node()))["splits"].startswith("cannot be split, because of Node()")
     assert repr(rows.describe()) == str(rows.describe())
     assert "pulls up to 6 buffers" in rows.shuffle(3).describe()
+    assert told(Dataset.counter())["splits"] == "by indices without end"
+
+
+@pytest.mark.parametrize("kind", sorted(kinds(), key=lambda kind: kind.__name__))
+def test_every_kind_of_node_says_what_restoring_costs(kind: type[Node]) -> None:
+    """A kind states it itself, or takes it over from one that is not general."""
+    stated = [base for base in kind.__mro__ if base.__dict__.get("restoring")]
+    assert stated, f"{kind.__name__} needs `restoring: ClassVar[str]`: what an iterator does when it is restored"
+
+
+COSTS = "does goes pulls calls opens lists runs reads queries"
+FACTS = (
+    r"\d+ elements|endless|number not known",
+    r"by (files|indices without end|\d+ indices)|a single one|cannot be split, .*|split as its inputs?(, all of .*)?",
+    r"in (any )?order",
+    r"state \d+ bytes( and .*)?",
+    rf"restoring ({'|'.join(COSTS.split())}) .*",
+)
+
+
+@pytest.mark.parametrize("index", range(len(sample_pipelines())))
+def test_every_operation_is_described_in_full(index: int) -> None:
+    """Each has its number of elements, splits, order, the size of its state, and what restoring costs."""
+    for line in sample_pipelines()[index].describe().splitlines():
+        if not line:
+            break
+        if "(as in line" not in line:
+            facts = line.split(" | ")[1:]
+            assert all(re.fullmatch(*pair) for pair in zip(FACTS, facts, strict=True)), line
+
+
+STEADY = [
+    dataset.node
+    for dataset in sample_pipelines()
+    if not any(inner.state_growth for inner in every_node(dataset.node))
+]
+
+
+@pytest.mark.parametrize("node", STEADY, ids=[node.label for node in STEADY])
+def test_states_are_not_larger_than_described(node: Node) -> None:
+    """Encoded states stay within the bytes that are stated, where none is said to grow."""
+    every = every_node(node)
+    iterator = make_iterator(node, Context(seed=2**62, fixed_seed=2**61))
+    following = outcomes(iterator)
+    for _ in range(5):
+        assert len(msgspec.msgpack.encode(iterator.state())) <= sum(inner.state_bytes for inner in every)
+        next(following, None)
+    iterator.close()
+
+
+def test_what_a_state_grows_with_is_said() -> None:
+    """Where no number of bytes can be told beforehand, the total says what adds how much, and who."""
+    facts = told(Dataset.range(9).unique())
+    assert facts["state"].startswith("about 16 bytes, and 16 bytes for each distinct element (unique() at test_desc")
+
+
+def test_the_order_follows_the_options() -> None:
+    """Operations on threads that were not told follow the options of the pipeline."""
+    options = Options()
+    options.deterministic = False
+    threaded = Dataset.range(3).map(str, num_parallel_calls=2)
+    assert told(threaded)["order"] == "follows from the seed"
+    assert "by map(str) at" in told(threaded.with_options(options))["order"]
+    forced = Dataset.range(3).map(str, num_parallel_calls=2, deterministic=True)
+    assert told(forced.with_options(options))["order"] == "follows from the seed"
+
+
+def test_splits_are_those_that_a_service_would_hand_out(tmp_path: Path) -> None:
+    """A snapshot hides the sources below it, a choice dataset is run in full, a source that feeds two is told once."""
+    rows = Dataset.range(5)
+    assert told(rows.snapshot(tmp_path).batch(2))["splits"].startswith("cannot be split, because of snapshot(")
+    chosen = Dataset.choose_from_datasets([rows, rows.map(abs)], Dataset.range(2).repeat())
+    assert told(chosen)["splits"] == "by 5 indices"
+    assert "split as its inputs, all of repeat() at test_describing.py" in chosen.describe()
+    nest = rows
+    for _ in range(9):
+        nest = nest.concatenate(nest)
+    assert told(nest)["splits"] == "by 5 indices"
+
+
+def test_what_an_operation_does_not_say_is_not_made_up() -> None:
+    """A node from elsewhere that states no costs of restoring is shown as such."""
+    assert "restoring is not described" in Dataset(Node()).describe()

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from zmqdata.dataset import Dataset, Reducer
-from zmqdata.dataset.grouping import Groupings
 from zmqdata.pipelines import fingerprint, open_pipeline, pack_pipeline
 from zmqdata.specs import DatasetSpec, TensorSpec
 
@@ -78,7 +77,6 @@ def test_groups_can_be_shipped() -> None:
         (lambda: TEN.group_by_window(int, batched, None, 7), TypeError, "window_size_func must be callable"),
         (lambda: TEN.group_by_reducer(int, max), TypeError, "reducer must be a Reducer"),
         (lambda: TEN.group_by_reducer(7, COUNT), TypeError, "key_func must be callable"),
-        (lambda: Groupings._wrap(TEN.node), NotImplementedError, "^$"),
     ],
 )
 def test_arguments_are_checked_at_the_call(make: Any, error: type[Exception], text: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from zmqdata.dataset import Dataset
+from zmqdata.errors import PipelineError
 from zmqdata.specs import AUTOTUNE
 from zmqdata.testing import check_iterator
 
@@ -27,7 +28,18 @@ def slowly(x: Any) -> Any:
         (Dataset.range(50).map(slowly, num_parallel_calls=2).batch(2).prefetch(2), "map(slowly)", "fills the threads"),
         (Dataset.range(50).map(slowly).prefetch(AUTOTUNE), "map(slowly)", "num_parallel_calls"),
         (Dataset.from_generator(lambda: map(slowly, range(30))).take(20), "from_generator(", "prefetch(AUTOTUNE)"),
-        (Dataset.range(9).flat_map(lambda n: Dataset.range(9).map(slowly)), "flat_map(", "interleave("),
+        (Dataset.range(9).flat_map(lambda n: Dataset.range(9).map(slowly)), "map(slowly)", "interleave("),
+        (Dataset.range(20).flat_map(lambda n: Dataset.range(slowly(n) * 0 + 3)), "flat_map(", "interleave("),
+        (
+            Dataset.range(9).interleave(lambda n: Dataset.range(9).map(slowly), num_parallel_calls=2),
+            "map(slowly)",
+            "num_parallel_calls",
+        ),
+        (
+            Dataset.range(30).interleave(lambda n: Dataset.range(slowly(n) * 0 + 1), num_parallel_calls=2),
+            "interleave(",
+            "raise cycle_length",
+        ),
         (Dataset.range(50).filter(lambda x: slowly(x) > 9), "filter(", "filter before"),
     ],
 )
@@ -64,10 +76,37 @@ def test_each_operation_is_counted() -> None:
     assert (empty.elements, empty.operations[0].elements) == (0, 0)
 
 
+def test_nested_datasets_are_counted_on_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the datasets of a function took is told for each of their operations, all datasets together."""
+
+    def rows(n: Any) -> Dataset:
+        return Dataset.range(int(n)).map(slowly).flat_map(lambda x: Dataset.range(2))
+
+    found = Dataset.range(5).flat_map(rows).profile()
+    assert [(one.label.split("(")[0], one.elements) for one in found.operations] == [
+        ("flat_map", 20),
+        ("range", 5),
+        ("flat_map", 20),
+        ("map", 10),
+        ("range", 10),
+        ("range", 20),
+    ]
+    assert found.operations[3].seconds > 10 * found.operations[0].seconds
+    assert capsys.readouterr().out.count("in the datasets that flat_map(") == 2
+    groups = Dataset.range(4).group_by_window(lambda x: int(x) % 2, lambda key, group: group.batch(2), 2).profile()
+    assert [one.label.split("(")[0] for one in groups.operations] == ["group_by_window", "range", "batch", "elements"]
+
+
+def test_a_function_that_makes_no_dataset_is_told() -> None:
+    """The error is that of a run without clocks."""
+    with pytest.raises(PipelineError, match="must return a Dataset, it returned a int64"):
+        Dataset.range(3).flat_map(lambda x: x).profile()
+
+
 def test_even_loads_have_no_culprit() -> None:
     """When no operation takes a third, the advice is about the whole."""
     dataset = Dataset.range(20)
-    for _ in range(5):
+    for _ in range(9):
         dataset = dataset.map(slowly)
     assert "No operation stands out" in dataset.profile().advice
 

@@ -208,3 +208,21 @@ def test_reading_a_dataset_does_not_change_the_pipelines_that_use_it() -> None:
     rest(iter(inner))
     again = Dataset.range(2).flat_map(lambda n: inner)
     assert str(again.fingerprint()).split(":")[0] == state["fingerprint"].split(":")[0]
+
+
+def test_a_folder_is_no_state(tmp_path: Path) -> None:
+    """Restoring from a folder tells what reads folders; a name that is none is refused."""
+    with pytest.raises(InvalidArgumentError, match=r"is a folder, .* Dataset\.load"):
+        iter(Dataset.range(3)).restore(tmp_path)
+    for call in (iter(Dataset.range(3)).restore, iter(Dataset.range(3)).save):
+        with pytest.raises(TypeError, match="a file name must be a str or path, got 7"):
+            call(7)
+
+
+def test_a_pipeline_that_is_too_deep_is_told_what_to_do() -> None:
+    """Very many operations do not fit on Python's stack; the error names the last, and a way without them."""
+    dataset = Dataset.range(1)
+    for _ in range(500):
+        dataset = dataset.concatenate(Dataset.range(1))
+    with pytest.raises(InvalidArgumentError, match=r"1001 operations is too deep .*: concatenate\(\) at .*flat_map"):
+        iter(dataset)

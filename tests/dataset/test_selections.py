@@ -10,7 +10,6 @@ import pytest
 
 from zmqdata import nodes
 from zmqdata.dataset import SHARD_HINT, Dataset, Options
-from zmqdata.dataset.selections import Selections
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, PipelineError
 from zmqdata.iterators import make_iterator
 from zmqdata.specs import INFINITE_CARDINALITY, TensorSpec
@@ -148,11 +147,3 @@ def test_arguments_are_checked_at_the_call(make: Any, error: type[Exception], te
     """The error says what came and what was expected."""
     with pytest.raises(error, match=text):
         make()
-
-
-def test_the_mixin_alone_makes_nothing() -> None:
-    """What wraps nodes and iterates belongs to the class in ``surface``."""
-    with pytest.raises(NotImplementedError):
-        Selections._wrap(TEN.node)
-    with pytest.raises(NotImplementedError):
-        iter(Selections())

@@ -71,3 +71,9 @@ def test_bad_arguments_are_refused_at_the_call(make: Callable[[], Any], error: t
     """Each wrong argument says what came and what was expected."""
     with pytest.raises(error, match=text):
         make()
+
+
+def test_the_odd_element_of_a_list_is_named() -> None:
+    """The first element that differs from those before it is told by its place."""
+    with pytest.raises(TypeError, match=r"elements\[2\] differs: .*dtype int64 and dtype str"):
+        Dataset.from_list([1, 2, "a", 3])

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from tests.dataset.reading import ints
-from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
-from zmqdata.dataset.sources import Sources
 from zmqdata.errors import NotFoundError
 from zmqdata.specs import TensorSpec
 
@@ -108,16 +106,3 @@ def test_zip_takes_datasets_or_a_nesting() -> None:
 def test_constructors_of_a_subclass_make_plain_datasets() -> None:
     """TextLineDataset inherits them, and they are Dataset's all the same."""
     assert type(TextLineDataset.range(3)) is Dataset
-
-
-def test_another_surface_says_what_it_makes() -> None:
-    """A class that takes the constructors over is asked to wrap the node; one that does not is incomplete."""
-
-    class Labels(Sources[str]):
-        @classmethod
-        def _wrap(cls, node: nodes.Node) -> str:
-            return node.label.split(" at ")[0]
-
-    assert Labels.range(2, 9) == "range(2, 9, 1)"
-    with pytest.raises(NotImplementedError):
-        Sources.range(3)

@@ -11,7 +11,7 @@ import pytest
 from tests.dataset.reading import ints
 from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
-from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH, Transformations
+from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH
 from zmqdata.specs import AUTOTUNE, UNKNOWN_CARDINALITY, TensorSpec
 
 
@@ -114,24 +114,6 @@ def test_concatenate_joins_what_may_fit() -> None:
     assert joined.element_spec == TensorSpec((), np.int64)
 
 
-def test_another_surface_says_what_it_makes() -> None:
-    """A class that takes the methods over is asked to wrap the node; one that does not is incomplete."""
-
-    class Labels(Transformations[str]):
-        _node = Dataset.range(3).node
-
-        @classmethod
-        def _wrap(cls, node: nodes.Node) -> str:
-            return node.label.split(" at ")[0]
-
-    class Incomplete(Transformations[str]):
-        _node = Dataset.range(3).node
-
-    assert Labels().batch(2) == "batch(2)"
-    with pytest.raises(NotImplementedError):
-        Incomplete().take(1)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
@@ -166,4 +148,8 @@ def test_maps_with_threads_and_draws() -> None:
     drawn = Dataset.range(5).enumerate().random_map(lambda i, x, rng: rng.integers(0, 100) + i, seed=3)
     assert drawn.element_spec == TensorSpec((), np.int64)
     assert ints(drawn.take(3)) == ints(drawn.take(3).repeat(2).take(3))
+    threads = Dataset.range(5).enumerate().random_map(
+        lambda i, x, rng: rng.integers(0, 100) + i, seed=3, num_parallel_calls=2, deterministic=True
+    )
+    assert ints(threads) == ints(drawn)
     assert ints(Dataset.range(4).map(lambda x: 6 // int(x), on_error="skip")) == [6, 3, 2]

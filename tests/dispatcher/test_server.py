@@ -1,4 +1,4 @@
-"""Facts about the dispatcher's shell: which addresses it lets workers register from."""
+"""Facts about the dispatcher's shell: what it tells its core, and which addresses it lets workers register from."""
 
 from __future__ import annotations
 
@@ -7,8 +7,22 @@ import logging
 import pytest
 
 from zmqdata import DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer
-from zmqdata.dispatcher.server import host_aliases
+from zmqdata.core.dispatcher import DispatcherPolicy, DispatcherTimes
+from zmqdata.dispatcher.server import host_aliases, policy_of, times_of
 from zmqdata.errors import FailedPreconditionError
+
+
+def test_a_configuration_becomes_times_and_policy() -> None:
+    """What a configuration says of times comes to the core in seconds, with -1 for never; the rest as it is."""
+    times = times_of(DispatcherConfig(disconnect_grace_ms=200, client_timeout_ms=7_000, job_gc_timeout_ms=0))
+    assert (times.disconnect_grace, times.client_timeout, times.gc_timeout, times.gc_interval) == (0.2, 7.0, 0.0, 1.0)
+    assert times_of(DispatcherConfig(job_gc_timeout_ms=-1)).gc_timeout == -1.0
+    assert times_of(DispatcherConfig()) == DispatcherTimes()
+    config = DispatcherConfig(
+        gc_dynamic_sharding_jobs=False, deployment_mode="COLOCATED", worker_max_concurrent_snapshots=5
+    )
+    assert policy_of(config) == DispatcherPolicy(False, "COLOCATED", 5)
+    assert policy_of(DispatcherConfig()) == DispatcherPolicy()
 
 
 def test_names_are_resolved_when_a_dispatcher_starts() -> None:
@@ -29,10 +43,9 @@ def test_a_port_may_have_a_name() -> None:
     config = DispatcherConfig(worker_addresses=("localhost:worker",))
     with (
         DispatchServer(config) as dispatcher,
-        WorkerServer(WorkerConfig(dispatcher.target)) as worker,
         pytest.raises(FailedPreconditionError, match="The worker's address is not configured"),
     ):
-        worker.wait_registered(10)
+        WorkerServer(WorkerConfig(dispatcher.target))
 
 
 def test_a_worker_is_let_in_by_the_name_of_its_host() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from zmqdata.commands import KeepPiece, PieceKept
 from zmqdata.dispatcher.store import PipelineStore
 
 DIGEST = "0" * 64
@@ -42,3 +46,70 @@ def test_no_path_reaches_the_file_system(tmp_path: Path) -> None:
     """Only the letters and digits of a digest become part of a file's name."""
     PipelineStore(str(tmp_path)).put("../../escaped", b"pipeline")
     assert [path.parent.name for path in tmp_path.rglob("*") if path.is_file()] == ["pipelines"]
+
+
+# --- parts
+
+
+PART = bytes(range(100)) * 50
+NAME = hashlib.sha256(PART).hexdigest()
+
+
+def piece(offset: int, content: bytes, digest: str = NAME) -> KeepPiece:
+    return KeepPiece(digest, len(PART), offset, content)
+
+
+def test_a_part_is_kept_when_it_is_whole(store: PipelineStore) -> None:
+    """Piece by piece, on disk in any case; then it can be read in pieces."""
+    assert store.read_piece(NAME, 0) is None
+    assert store.keep_piece(piece(0, PART[:70])) == PieceKept(NAME, 70)
+    assert store.read_piece(NAME, 0) is None
+    assert store.keep_piece(piece(0, PART[:70])) == PieceKept(NAME, 70)
+    assert store.keep_piece(piece(90, PART[90:])) == PieceKept(NAME, 70, broken=True)
+    assert store.keep_piece(piece(70, PART[70:])) == PieceKept(NAME, len(PART))
+    assert store.read_piece(NAME, 4_990) == PART[4_990:]
+    store.drop(NAME)
+    assert store.read_piece(NAME, 0) is None
+    store.close()
+
+
+def test_a_part_with_other_bytes_is_not_kept(store: PipelineStore) -> None:
+    """It is removed and begins anew."""
+    assert store.keep_piece(piece(0, PART[::-1])) == PieceKept(NAME, 0, broken=True)
+    assert store.keep_piece(piece(0, PART)) == PieceKept(NAME, len(PART))
+    store.close()
+
+
+def test_parts_outlive_a_dispatcher_with_a_work_folder(tmp_path: Path) -> None:
+    """The next one finds whole ones, and how far others have come."""
+    store = PipelineStore(str(tmp_path))
+    store.keep_piece(piece(0, PART))
+    store.keep_piece(piece(0, PART[:7], DIGEST))
+    store.close()
+    assert PipelineStore(str(tmp_path)).found() == ([NAME], {DIGEST: 7})
+
+
+def test_without_a_work_folder_parts_go_with_the_dispatcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lie in a temporary folder meanwhile; what is small stays in memory."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    store = PipelineStore(None)
+    assert store.found() == ([], {})
+    store.keep_piece(piece(0, PART))
+    store.put(DIGEST, b"small")
+    assert [path.name for path in tmp_path.rglob("*") if len(path.name) == 64] == [NAME]
+    assert store.get(DIGEST) == b"small"
+    store.close()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["lock"]
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """The event has the system's words and the place; a small pipeline is kept in memory then."""
+    store = PipelineStore(str(tmp_path))
+    shutil.rmtree(tmp_path / "pipelines")
+    told = store.keep_piece(piece(0, PART))
+    assert "No such file" in told.error
+    assert str(tmp_path) in told.error
+    store.put(DIGEST, b"small")
+    assert store.get(DIGEST) == b"small"

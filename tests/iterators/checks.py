@@ -59,11 +59,15 @@ def _range_of(split: Split) -> tuple[int, int, tuple[str, ...]]:
     return split.start, split.stop, split.names
 
 
+def _named(start: int, stop: int) -> Split:
+    return Split(0, start, stop, tuple(f"file {number}" for number in range(start, stop)))
+
+
 def provided(*sources: Sequence[Sequence[tuple[int, int]]]) -> Callable[[], Context]:
     """A maker of contexts with one provider for each source: for each repetition the ranges that it hands out."""
 
     def make() -> Context:
-        ledgers = [[[Split(0, *pair) for pair in ranges] for ranges in repetitions] for repetitions in sources]
+        ledgers = [[[_named(*pair) for pair in ranges] for ranges in repetitions] for repetitions in sources]
         return Context(seed=7, providers=tuple(LedgerProvider(ledger) for ledger in ledgers))
 
     return make

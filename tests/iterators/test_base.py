@@ -150,6 +150,18 @@ def test_a_failure_names_the_node_and_the_fault() -> None:
     assert error.node == "map(len) at train.py:12"
 
 
+@pytest.mark.parametrize("function", [lambda x: x, lambda x, y, z: x])
+def test_a_function_of_other_arguments_is_told_what_it_gets(function: Any) -> None:
+    """Where the call itself failed, the text says what becomes of tuples; not where the function failed inside."""
+    pairs = nodes.TensorSlices(tensors=(np.arange(2), np.arange(2)))
+    mapped = nodes.Map(inputs=(pairs,), function=function)
+    with pytest.raises(PipelineError, match=r"positional argument.* plain tuple comes as separate arguments"):
+        next(make_iterator(mapped, Context()))
+    inside = nodes.Map(inputs=(pairs,), function=lambda x, y: function())
+    with pytest.raises(PipelineError, match=r"positional argument[^.]*$"):
+        next(make_iterator(inside, Context()))
+
+
 @pytest.mark.parametrize(
     ("element", "arguments"),
     [((1, 2), (1, 2)), ((), ()), (Point(1, 2), (Point(1, 2),)), ({"a": 1}, ({"a": 1},)), ([1, 2], ([1, 2],))],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import namedtuple
 from typing import Any
 
@@ -105,8 +106,10 @@ def test_what_has_one_dtype_may_stand_together(elements: list[Any], dtype: str) 
         (np.float64(1), np.zeros(3), r"shape \(\)"),
         ("a", np.zeros(3), "a str.*an array"),
         (1.5, 1, "dtype float64.*dtype int64"),
-        ("a", 1, "str of dtype <U1"),
-        (np.zeros(2), 1.5, r"shape \(2,\).*shape \(\)"),
+        ("a", 1, "a value of type str, dtype <U1"),
+        (np.zeros(2), 1.5, r"shape \(2,\).*shape \(\).*"),
+        (None, 1.5, "NoneType, dtype object"),
+        (np.zeros((2, 2)), np.zeros(2), r"shape \(2, 2\)"),
         (np.datetime64("2020-01-01T00"), np.datetime64("2020-01-01"), r"dtype datetime64\[h\]"),
         (2**63, 1, "the int 9223372036854775808.*64 bits|dtype uint64"),
         ({"y": 1}, {"x": 1}, r"the keys \['y'\].*the keys \['x'\]"),
@@ -126,6 +129,23 @@ def test_mixed_elements_are_an_error_that_teaches(odd: Any, first: Any, came: st
     """The text says which element, what came, what was expected, where in the element, and a remedy."""
     with pytest.raises(InvalidArgumentError, match=rf"(?s)element 2 of the batch is .*({came}).*Remedy: "):
         stack([first, first, odd])
+
+
+@pytest.mark.parametrize(
+    ("odd", "first", "remedy"),
+    [
+        (np.zeros(2), np.zeros(3), "padded_batch() pads"),
+        (np.zeros((2, 2)), np.zeros(2), "one number of axes, by reshape()"),
+        (np.zeros(2), 1.5, "scalars for all elements"),
+        (None, 1.5, "filter() out what is missing"),
+        (1, 1.5, "one dtype for all elements, by np.float32(x)"),
+        ({"y": 1}, {"x": 1}, "one structure"),
+    ],
+)
+def test_the_remedy_is_one_for_the_fault(odd: Any, first: Any, remedy: str) -> None:
+    """Padding is advised where lengths differ, and not where it would fail as well."""
+    with pytest.raises(InvalidArgumentError, match=re.escape(f"Remedy: {remedy}")):
+        stack([first, odd])
 
 
 def test_shapes_that_differ_have_remedies_by_name() -> None:

@@ -48,6 +48,13 @@ def test_a_failure_does_not_put_inputs_out_of_step() -> None:
     assert read[2][1] == plain(np.int64(2))
 
 
+def test_a_failure_comes_before_the_end_of_a_later_input() -> None:
+    """An input that fails where a later one ends is an error; the end comes after it."""
+    failing = nodes.Map(inputs=(count(0, 4),), function=lambda x: 1 // (int(x) - 1))
+    assert [outcome[0] for outcome in check_restore(pairs(failing, count(0, 1)))] == ["tuple", "raised"]
+    assert [outcome[0] for outcome in check_restore(pairs(count(0, 1), failing))] == ["tuple"]
+
+
 def test_each_input_has_its_own_provider() -> None:
     """The providers are dealt out from left to right."""
     context = provided([[(3, 5)]], [[(0, 1), (8, 9)]])
@@ -109,3 +116,14 @@ def test_zip_keeps_a_namedtuple() -> None:
     (element,) = make_iterator(Zip(inputs=(count(0, 1), count(5, 6)), template=named(0, 1)), Context())
     assert type(element) is named
     assert element == (0, 5)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_inputs_that_wait_get_their_splits_again(number: int) -> None:
+    """Where a repeat restores the providers and a buffer pulls again, inputs begin where they began before."""
+    joined: Any = nodes.Concatenate(inputs=(count(0, 2), count(0, 2)))
+    for _ in range(number - 1):
+        joined = nodes.Concatenate(inputs=(joined, count(0, 2)))
+    node = nodes.Repeat(inputs=(nodes.Shuffle(inputs=(joined,), buffer_size=3),), count=3)
+    handed = [[(0, 1), (1, 2)], [(1, 2)], [(0, 2)]]
+    assert len(check_restore(node, provided(*[handed] * (number + 1)))) == 5 * (number + 1)

@@ -297,3 +297,20 @@ def test_join_from_a_thread_of_the_crew_returns() -> None:
     assert crew.take() == (0, (0, None))
     crew.join()
     assert ended(crew)
+
+
+@pytest.mark.timeout(20)
+def test_a_crew_without_threads_does_not_spin() -> None:
+    """take() where nobody was hired is an error instead of a loop without end."""
+    with pytest.raises(FailedPreconditionError, match="the threads of this operation are gone"):
+        Crew(Source(3), echo, True).take()
+
+
+def test_a_crew_that_never_worked_closes_its_source() -> None:
+    """Without threads, it is stop() that closes the source, once; and no thread comes after it."""
+    source = Source(3)
+    crew = Crew(source, echo, True)
+    crew.stop()
+    crew.stop()
+    crew.resize(2, 4)
+    assert (source.closed, crew._threads) == (1, [])

@@ -8,9 +8,10 @@ import pytest
 
 from tests.iterators.checks import check_restore, outcomes, provided
 from zmqdata import nodes
+from zmqdata.dataset import Dataset
 from zmqdata.errors import PipelineError
 from zmqdata.iterators import Context, make_iterator
-from zmqdata.nodes import GuardedMap, Range
+from zmqdata.nodes import GuardedMap, ParallelMap, Range, Reducer, split_sources
 
 
 def odd_fails(x: Any) -> int:
@@ -34,18 +35,63 @@ def test_skipped_elements_are_in_quarantine() -> None:
     check_restore(guarded(on_error="skip"))
 
 
-def test_a_split_is_named() -> None:
-    """Where a provider hands out splits, the quarantine tells which one it was."""
-    context = provided([[(2, 4), (7, 8)]])()
-    node = guarded(on_error="skip")
-    node = GuardedMap(inputs=(nodes.Map(inputs=node.inputs, function=int),), function=odd_fails, on_error="skip")
-    assert list(make_iterator(node, context)) == [2]
-    assert [left_out.split for left_out in context.quarantine] == [(2, 4), (7, 8)]
-    batched = nodes.Batch(inputs=(Range(start=0, stop=4),), batch_size=2)
-    context = provided([[(0, 4)]])()
-    inner = nodes.Zip(inputs=(batched,), template=(0,))
-    list(make_iterator(GuardedMap(inputs=(inner,), function=lambda x: 1 // 0, on_error="skip"), context))
-    assert [left_out.split for left_out in context.quarantine] == [None, None]
+def splits_left_out(below: Any, map_kind: Any = GuardedMap, **arguments: Any) -> list[Any]:
+    """The splits of what a map left out that fails on everything, behind a pipeline on two ranges of a source."""
+    pipeline = below(Range(start=0, stop=8))
+    context = provided([[FIRST, SECOND]], *[[[]]] * (len(split_sources(pipeline)) - 1))()
+    node = map_kind(inputs=(pipeline,), function=lambda *x: 1 // 0, on_error="skip", **arguments)
+    assert list(make_iterator(node, context)) == []
+    return [left_out.split for left_out in context.quarantine]
+
+
+FIRST, SECOND = (2, 4), (6, 8)
+
+
+@pytest.mark.parametrize(
+    ("below", "splits"),
+    [
+        (lambda source: source, [FIRST, FIRST, SECOND, SECOND]),
+        (lambda source: nodes.Map(inputs=(source,), function=int), [FIRST, FIRST, SECOND, SECOND]),
+        (lambda source: nodes.Filter(inputs=(source,), predicate=lambda x: x % 2 == 0), [FIRST, SECOND]),
+        (lambda source: nodes.Enumerate(inputs=(source,)), [FIRST, FIRST, SECOND, SECOND]),
+        (lambda source: nodes.Repeat(inputs=(source,), count=1), [FIRST, FIRST, SECOND, SECOND]),
+        (
+            lambda source: nodes.Concatenate(inputs=(source, nodes.TFRecords(filenames=()))),
+            [FIRST, FIRST, SECOND, SECOND],
+        ),
+        (lambda source: nodes.Batch(inputs=(source,), batch_size=2), [FIRST, SECOND]),
+        (lambda source: nodes.Batch(inputs=(source,), batch_size=3), [SECOND, SECOND]),
+        (
+            lambda source: nodes.Unbatch(inputs=(nodes.Batch(inputs=(source,), batch_size=2),)),
+            [FIRST, FIRST, SECOND, SECOND],
+        ),
+        (
+            lambda source: nodes.FlatMap(inputs=(source,), function=lambda x: Dataset.range(int(x) // 2)),
+            [FIRST, FIRST, *[SECOND] * 6],
+        ),
+        (lambda source: nodes.Zip(inputs=(source,), template=(0,)), [None] * 4),
+        (lambda source: nodes.Shuffle(inputs=(source,), buffer_size=2), [None] * 4),
+        (
+            lambda source: nodes.GroupByReducer(
+                inputs=(source,), key_function=int, reducer=Reducer(int, lambda state, x: state, int)
+            ),
+            [None] * 4,
+        ),
+    ],
+)
+def test_a_split_is_named_where_it_is_known(below: Any, splits: list[Any]) -> None:
+    """The quarantine tells which split an element came from, through all that hands on what it pulls at once."""
+    assert splits_left_out(below) == splits
+
+
+def test_threads_know_the_split_of_each_element() -> None:
+    """A parallel map notes the split of an element when it is pulled, not when its call has failed."""
+    assert splits_left_out(lambda source: source, ParallelMap, num_parallel_calls=3) == [FIRST, FIRST, SECOND, SECOND]
+    quiet = Context()
+    node = ParallelMap(inputs=guarded().inputs, function=odd_fails, on_error="skip", num_parallel_calls=2)
+    assert list(make_iterator(node, quiet)) == [0, 2, 4, 6]
+    assert [left_out.split for left_out in quiet.quarantine] == [None] * 4
+    check_restore(node, provided([[FIRST, SECOND]]))
 
 
 @pytest.mark.parametrize("most", [0, 1, 3, 4])

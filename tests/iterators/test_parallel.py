@@ -234,11 +234,6 @@ def test_autotune_keeps_to_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     assert iterator._crew.window == 1  # type: ignore[attr-defined]
 
 
-def test_sizes_are_those_of_the_leaves() -> None:
-    """Arrays count their bytes, texts their letters, other objects a little."""
-    assert parallel.byte_size(({"x": np.zeros(3)}, b"ab", 5)) == 24 + 2 + 32
-
-
 def test_a_shrunk_crew_goes_on() -> None:
     """Threads beyond the size leave without ending the iterator."""
     iterator = make_iterator(mapped(int, 100), Context())
@@ -261,3 +256,30 @@ def test_options_bound_what_autotune_does() -> None:
     assert sorted(iterator) == list(range(50))
     told: Any = make_iterator(mapped(int, 5, deterministic=True), Context(options=options))
     assert told._ordered
+
+
+@pytest.mark.parametrize(
+    ("size", "calls", "allowed"), [(2, 5, 2), (7, 5, 5), (0, 5, 4), (0, AUTOTUNE, 4), (3, AUTOTUNE, 3), (None, 9, 9)]
+)
+def test_the_pool_bounds_calls(monkeypatch: pytest.MonkeyPatch, size: int | None, calls: int, allowed: int) -> None:
+    """private_threadpool_size is not passed by what an operation was told, nor by AUTOTUNE; 0 is the cores."""
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    options = nodes.Options([] if size is None else [("threading.private_threadpool_size", size)])
+    iterator: Any = make_iterator(mapped(int, 50, calls), Context(options=options))
+    assert (iterator._cores if calls == AUTOTUNE else iterator._calls) == allowed
+    assert list(iterator) == list(range(50))
+
+
+def test_close_while_it_starts_leaves_no_thread() -> None:
+    """An iterator that is closed between making its crew and hiring begins no thread, and closes its input."""
+    closed: list[bool] = []
+    iterator: Any = make_iterator(mapped(int, nodes.FromGenerator(generator=lambda: iter(range(9)))), Context())
+    source = iterator._source
+    close = source.close
+    source.close = lambda: (closed.append(True), close())
+    state = source.state
+    source.state = lambda: (iterator.close(), state())[1]
+    with pytest.raises(FailedPreconditionError, match="closed"):
+        next(iterator)
+    assert closed
+    assert threads() == []

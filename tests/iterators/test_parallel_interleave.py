@@ -21,7 +21,7 @@ from zmqdata.specs import AUTOTUNE
 
 
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("zmqdata-")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("zmqdata-map-")]
 
 
 def mixed(n: Any) -> Dataset:
@@ -124,3 +124,22 @@ def test_the_method_makes_the_node() -> None:
     dataset = Dataset.range(3).interleave(lambda n: Dataset.range(2), 2, 1, num_parallel_calls=2, deterministic=True)
     assert [int(x) for x in dataset] == [0, 0, 1, 1, 0, 1]
     assert dataset.element_spec == Dataset.range(1).element_spec
+
+
+def test_the_pool_bounds_what_is_read_at_the_same_time() -> None:
+    """private_threadpool_size is kept to by reading and by opening, whatever num_parallel_calls says."""
+    options = nodes.Options([("threading.private_threadpool_size", 1)])
+    reading: list[int] = []
+
+    def read(n: Any) -> Dataset:
+        def note(x: Any) -> int:
+            reading.append(1)
+            assert len(reading) == 1
+            reading.pop()
+            return int(x)
+
+        return Dataset.range(20).map(note)
+
+    iterator: Any = make_iterator(interleaved(6, 3, calls=4, function=read), Context(options=options))
+    assert iterator._opening._calls == 1
+    assert sorted(iterator) == sorted(list(range(20)) * 6)

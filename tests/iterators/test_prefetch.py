@@ -69,7 +69,7 @@ def test_the_thread_stays_within_its_buffer() -> None:
     )
     next(iterator)
     pump = iterator._pump  # type: ignore[attr-defined]
-    wait_until(lambda: pump._full)
+    wait_until(lambda: pump._resting)
     assert 3 <= len(made) <= 4
     iterator.close()
 
@@ -160,11 +160,12 @@ def test_a_pump_without_thread_does_not_wait_for_ever() -> None:
 
 
 def test_a_forked_child_does_not_hang() -> None:
-    """In a child made by fork the thread does not exist: the child gets the error instead of silence."""
-    block = threading.Event()
-    node = nodes.Map(inputs=(count(9),), function=lambda x: block.wait(DEADLINE) if x else None)
+    """In a child made while the thread pulled that thread does not exist: the child gets an error, not silence."""
+    block, pulling = threading.Event(), threading.Event()
+    node = nodes.Map(inputs=(count(9),), function=lambda x: pulling.set() or block.wait(DEADLINE) if x else None)
     iterator = make_iterator(prefetched(node, 1), Context())
     next(iterator)
+    assert pulling.wait(DEADLINE)
     pid = os.fork()
     if pid == 0:
         try:
@@ -255,9 +256,9 @@ def test_who_asks_for_readiness_sets_a_resting_thread_to_work(monkeypatch: pytes
     iterator: Any = make_iterator(prefetched(count(5000), 16), Context())
     found = [int(next(iterator))]
     pump = iterator._pump
-    while not (pump._full and not pump._buffer) and len(found) < 4000:
+    while not (pump._resting and not pump._buffer) and len(found) < 4000:
         found.append(int(next(iterator)))
-    assert pump._full
+    assert pump._resting
     assert not pump._buffer
     wait_until(lambda: iterator.is_ready)
     found.extend(map(int, iterator))
@@ -280,3 +281,95 @@ def test_a_function_may_close_the_iterator_that_runs_it() -> None:
     assert closed.wait(DEADLINE)
     wait_until(lambda: not iterator._pump._thread.is_alive())
     assert list(iterator) == []
+
+
+def test_a_forked_child_goes_on_alone() -> None:
+    """In a child made while the thread rested, what is in the buffer and what follows comes without a thread."""
+    iterator: Any = make_iterator(prefetched(count(100), 4), Context())
+    read = [int(next(iterator))]
+    wait_until(lambda: iterator._pump._resting)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if [int(x) for x in iterator] == list(range(1, 100)) else 2)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert read + [int(x) for x in iterator] == list(range(100))
+
+
+def test_close_while_it_starts_leaves_no_thread() -> None:
+    """Between making the pump and starting its thread, close() and stop() lead to no thread, and close the input."""
+    for ending in ("close", "stop"):
+        closed: list[bool] = []
+        iterator: Any = make_iterator(prefetched(nodes.FromGenerator(generator=lambda: iter(range(9)))), Context())
+        source = iterator._source
+        close, state = source.close, source.state
+        source.close = lambda closed=closed, close=close: (closed.append(True), close())
+        end = getattr(iterator, ending)
+        source.state = lambda end=end, state=state: (end(), state())[1]
+        with pytest.raises(FailedPreconditionError, match="closed"):
+            next(iterator)
+        assert closed
+        assert iterator._pump._thread.ident is None
+        assert list(iterator) == []
+
+
+def test_a_pump_stopped_before_its_thread_can_be_joined() -> None:
+    """Where close() finds a pump without a thread, it waits for none, and none begins."""
+    iterator: Any = make_iterator(prefetched(count(9)), Context())
+    pump = iterator._pump = prefetch._Pump(iterator._source, iterator._size)
+    iterator.close()
+    pump.start()
+    assert pump._thread.ident is None
+
+
+def test_autotune_bridges_a_consumer_that_takes_in_bursts() -> None:
+    """The buffer grows as long as bursts find it empty after it was full, and then stays."""
+    made: list[int] = []
+
+    def make(x: Any) -> int:
+        deadline = time.perf_counter() + 20e-6
+        while time.perf_counter() < deadline:
+            pass
+        made.append(int(x))
+        return int(x)
+
+    iterator: Any = make_iterator(prefetched(nodes.Map(inputs=(count(100_000),), function=make), AUTOTUNE), Context())
+    read = 0
+    for _ in range(30):
+        for _ in range(20):
+            assert next(iterator) == read
+            read += 1
+        wait_until(lambda: iterator._pump._resting)
+    assert 16 <= iterator._size.most <= 64
+    assert len(made) - read <= iterator._size.most
+    iterator.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"), [({}, 4), ({"autotune.enabled": False}, 8), ({"autotune.ram_budget": 24}, 3)]
+)
+def test_options_bound_what_autotune_holds(settings: dict[str, Any], most: int) -> None:
+    """ram_budget bounds the bytes of the elements; without tuning the size is a constant."""
+    options = nodes.Options(settings.items())
+    iterator: Any = make_iterator(prefetched(count(50), AUTOTUNE), Context(options=options))
+    assert int(next(iterator)) == 0
+    wait_until(lambda: iterator._pump._resting)
+    assert iterator._size.most == most
+    assert most - 1 <= len(iterator._pump._buffer) <= most
+    iterator.close()
+
+
+def test_only_slow_stretches_are_timed_pull_by_pull() -> None:
+    """As long as all of the time is little, it is not looked who took it."""
+    iterator: Any = make_iterator(prefetched(count(2000), 2), Context())
+    for _ in range(1000):
+        next(iterator)
+    assert not iterator._pump._timing
+    assert not iterator._pump._worth
+    iterator._pump._noted = (-1e9, iterator._pump._pulled)
+    timed = [iterator._pump._timing for _ in range(64) if next(iterator) is not None]
+    assert timed[0] is False
+    assert True in timed
+    assert len(list(iterator)) == 936

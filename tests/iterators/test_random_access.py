@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,14 @@ import pytest
 from tests.iterators.checks import plain
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
-from zmqdata.errors import PipelineError, UnimplementedError
+from zmqdata.errors import FailedPreconditionError, PipelineError, UnimplementedError
 from zmqdata.iterators import element_at
 from zmqdata.nodes import SHARD_HINT, Options
+
+
+def drawn(x: Any, rng: np.random.Generator) -> float:
+    return float(x + rng.normal())
+
 
 TEN = Dataset.range(10)
 ROWS = Dataset.from_tensor_slices({"x": np.arange(6).reshape(3, 2), "y": np.array(["a", "b", "c"])})
@@ -36,11 +42,32 @@ ELEMENTS = Dataset(nodes.Elements(elements=(np.zeros(2), np.ones(2))))
         TEN.enumerate(5).map(lambda number, x: int(number + x)),
         TEN.repeat(3),
         TEN.prefetch(2),
+        TEN.cache().map(int),
+        TEN.batch(5, drop_remainder=True).unbatch(),
+        TEN.rejection_resample(lambda x: int(x % 2), [0.5, 0.5], [0.5, 0.5]),
+        Dataset.from_list([(1, np.zeros(0)), (2, np.ones(3))]),
+        Dataset.from_source([5, 6, 7]).batch(2),
         TEN.with_options(Options([("deterministic", False)])),
         TEN.concatenate(Dataset.range(3)).concatenate(Dataset.range(4)),
         Dataset.zip({"a": TEN, "b": (Dataset.range(20, 25),)}),
         TEN.map(int).skip(1).batch(3).repeat(2).enumerate(),
         ROWS.map(lambda row: {"x": row["x"]}).pad_to_cardinality(5),
+        TEN.map(np.arange).padded_batch(4, padding_values=-1),
+        TEN.padded_batch(4, drop_remainder=True),
+        TEN.map(np.arange).ragged_batch(4),
+        TEN.ragged_batch(3, row_splits_dtype=np.int32),
+        ROWS.ragged_batch(2),
+        TEN.map_batches(lambda rows: -rows, 4),
+        TEN.map_batches(lambda rows: -rows, 4, drop_remainder=True),
+        TEN.batch(3, drop_remainder=True).unbatch(),
+        ROWS.batch(2, drop_remainder=True).unbatch(),
+        TEN.map(abs, num_parallel_calls=2, on_error="retry"),
+        TEN.random_map(drawn, seed=3, rerandomize_each_iteration=False),
+        Dataset.from_list([(1, [2]), (3, [4, 5])]),
+        Dataset.from_source([np.zeros(2), np.ones(3)]),
+        Dataset.from_source(list(range(20)), shuffle=True, seed=5, reshuffle_each_iteration=False),
+        Dataset.list_files([__file__, np.__file__], shuffle=False),
+        TEN.assert_cardinality(10).cache(),
     ],
 )
 def test_elements_are_those_of_iteration(dataset: Dataset) -> None:
@@ -69,11 +96,21 @@ def test_what_is_handed_out_is_the_receivers() -> None:
     [
         (TEN.filter(lambda x: True).map(int), "Filter"),
         (TEN.shuffle(3), "Shuffle"),
-        (TEN.padded_batch(2), "PaddedBatch"),
-        (TEN.ragged_batch(2), "RaggedBatch"),
-        (TEN.map_batches(abs, 2), "MapBatches"),
+        (TEN.map(abs, on_error="skip"), "GuardedMap"),
+        (TEN.random_map(drawn), "RandomMap"),
+        (TEN.random_map(drawn, seed=1), "RandomMap"),
+        (TEN.batch(2).unbatch(), "Unbatch"),
+        (TEN.batch(2).map(abs).unbatch(), "Unbatch"),
+        (Dataset.random(), "Random"),
+        (Dataset.random(1, rerandomize_each_iteration=True), "Random"),
+        (Dataset.from_source("abc", shuffle=True), "FromSource"),
+        (Dataset.from_source("abc", shuffle=True, seed=1), "FromSource"),
+        (Dataset.list_files(__file__), "ListFiles"),
         (TEN.flat_map(lambda x: TEN).batch(2), "FlatMap"),
         (TEN.shard(SHARD_HINT, SHARD_HINT), "Shard"),
+        (TEN.batch(5).unbatch(), "Unbatch"),
+        (Dataset.from_source([1, 2], shuffle=True), "FromSource"),
+        (TEN.rejection_resample(int, [0.5, 0.5]), "RejectionResample"),
     ],
 )
 def test_operations_that_know_an_order_only_say_so(dataset: Dataset, kind: str) -> None:
@@ -84,13 +121,80 @@ def test_operations_that_know_an_order_only_say_so(dataset: Dataset, kind: str) 
         element_at(dataset.node, 1)
 
 
+class _Broken(list[int]):
+    """A sequence that promises an element and has none."""
+
+    def __len__(self) -> int:
+        return 1
+
+
 def test_failures_name_their_node() -> None:
     """A failing function and a batch of mixed shapes come out as in iteration."""
     with pytest.raises(PipelineError, match=r"map\(<lambda>\)"):
         TEN.map(lambda x: 1 // int(x)).at(0)
+
+    with pytest.raises(PipelineError, match="class_func gave the class 5"):
+        TEN.rejection_resample(int, [0.5, 0.5], [0.5, 0.5]).at(5)
+    with pytest.raises(PipelineError, match="from_source"):
+        Dataset.from_source(_Broken()).at(0)
 
     def ragged(x: Any) -> Any:
         return np.zeros(int(x))
 
     with pytest.raises(PipelineError, match=r"batch\(2\) at"):
         TEN.map(ragged).batch(2).at(0)
+    flaky = iter([ValueError(), ValueError(), 7])
+
+    def fail_twice(x: Any) -> Any:
+        outcome = next(flaky)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    retried = TEN.map(fail_twice, on_error="retry", retries=1)
+    with pytest.raises(PipelineError, match=r"map\(fail_twice\) at"):
+        retried.at(0)
+    assert retried.at(0) == 7
+
+
+def test_a_random_source_with_a_seed_has_numbers() -> None:
+    """Each random number follows from the seed and its place."""
+    numbers = Dataset.random(seed=4)
+    assert [numbers.at(place) for place in range(1030)][1020:] == list(numbers.take(1030))[1020:]
+
+
+def test_saved_elements_are_read_at_their_place(tmp_path: Path) -> None:
+    """What was saved is read from its files; what was saved there since is refused."""
+    TEN.batch(3).save(tmp_path)
+    loaded = Dataset.load(tmp_path)
+    assert [loaded.at(index).tolist() for index in (3, 0)] == [[9], [0, 1, 2]]
+    TEN.save(tmp_path)
+    with pytest.raises(FailedPreconditionError, match="something else was saved"):
+        loaded.at(0)
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_cache_hands_out_what_it_has(tmp_path: Path, folder: bool) -> None:
+    """What the cache has is not made again; anything else comes from its input, and is not kept."""
+    calls: list[int] = []
+    cached = TEN.map(lambda x: calls.append(int(x)) or np.full(2, x)).cache(tmp_path / "cache" if folder else "")
+    assert cached.at(3).tolist() == cached.at(3).tolist() == [3, 3]
+    assert calls == [3, 3]
+    list(cached)
+    calls.clear()
+    cached.at(3)[:] = 9
+    assert [cached.at(index).tolist() for index in (3, 9)] == [[3, 3], [9, 9]]
+    assert calls == []
+
+
+def test_a_cache_that_is_not_filled_yet_asks_its_input() -> None:
+    """Elements behind the place that an iterator has reached are made."""
+    cached = TEN.map(int).cache()
+    next(iter(cached))
+    assert [cached.at(index) for index in (0, 1)] == [0, 1]
+
+
+def test_a_wrong_promise_is_told() -> None:
+    """An element that assert_cardinality promises and the input has not is an error."""
+    with pytest.raises(FailedPreconditionError, match="promises element 10, and its input has 10"):
+        TEN.assert_cardinality(12).at(10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 from tests.iterators.checks import check_restore, run
 from zmqdata import nodes
-from zmqdata.iterators import Context
-from zmqdata.nodes import Node, RandomMap, Range
+from zmqdata.iterators import Context, make_iterator
+from zmqdata.nodes import Node, ParallelRandomMap, RandomMap, Range
+from zmqdata.specs import AUTOTUNE
 
 
 def drawn(stop: int = 5, draws: int = 1, **arguments: Any) -> Node:
@@ -76,3 +78,61 @@ def test_tuples_become_arguments_and_failures_name_the_node() -> None:
 def test_its_spec_is_given_or_found(spec: Any) -> None:
     """As for map."""
     assert drawn(output_spec=spec).spec(lambda node: None) == spec
+
+
+def on_threads(function: Any, stop: int = 40, calls: int = 3, **arguments: Any) -> Node:
+    source = Range(start=0, stop=stop)
+    return ParallelRandomMap(inputs=(source,), function=function, num_parallel_calls=calls, **arguments)
+
+
+@pytest.mark.parametrize("calls", [1, 3, AUTOTUNE])
+def test_threads_change_no_draw(calls: int) -> None:
+    """On any number of threads the draws and their order are those of one, and every step can be restored."""
+
+    def draw(x: Any, rng: np.random.Generator) -> Any:
+        rng.random(int(x) % 7, dtype="float32")
+        return float(rng.random()) if x != 7 else 1 // 0
+
+    plain = RandomMap(inputs=(Range(start=0, stop=40),), function=draw, seed=4)
+    assert check_restore(on_threads(draw, calls=calls, seed=4)) == run(plain)
+
+
+def test_calls_at_the_same_time_have_generators_of_their_own() -> None:
+    """A generator belongs to a call until it returns."""
+    meeting = threading.Barrier(3, timeout=10.0)
+
+    def draw(x: Any, rng: np.random.Generator) -> Any:
+        meeting.wait()
+        drawn = [float(rng.random()) for _ in range(3)]
+        meeting.wait()
+        return (id(rng), *drawn, float(rng.random()))
+
+    read = list(make_iterator(on_threads(draw, 6, seed=1), Context()))
+    expected = RandomMap(inputs=(Range(start=0, stop=6),), function=lambda x, rng: rng.random(4), seed=1)
+    assert [list(row[1:]) for row in read] == [row.tolist() for row in make_iterator(expected, Context())]
+    assert len({row[0] for row in read[:3]}) == 3
+
+
+def test_out_of_order_the_draws_stay_with_their_elements() -> None:
+    """With deterministic=False, an element that comes early has drawn what it would have in its place."""
+
+    def draw(x: Any, rng: np.random.Generator) -> Any:
+        return (int(x), int(rng.integers(1000)))
+
+    loose = make_iterator(on_threads(draw, seed=2, deterministic=False), Context())
+    assert sorted(loose) == list(make_iterator(on_threads(draw, seed=2), Context()))
+
+
+def test_tuples_and_exits_on_threads() -> None:
+    """Tuples become arguments there, too; what is no Exception reaches the consumer as it is."""
+    pairs = nodes.Enumerate(inputs=(Range(start=5, stop=9),))
+
+    def leave(i: Any, x: Any, rng: np.random.Generator) -> int:
+        if i == 1:
+            raise SystemExit(3)
+        return int(i + x)
+
+    iterator = make_iterator(ParallelRandomMap(inputs=(pairs,), function=leave, num_parallel_calls=2), Context())
+    assert next(iterator) == 5
+    with pytest.raises(SystemExit):
+        next(iterator)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -12,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, provided
 from zmqdata import nodes
-from zmqdata.iterators import Context, make_iterator
+from zmqdata.iterators import Context, make_iterator, shuffle
 from zmqdata.nodes import Node, Range, Shuffle
 
 
@@ -97,10 +101,11 @@ def test_the_order_is_the_same_for_ever() -> None:
     assert order(shuffled(count(10), 4, seed=1)) == [1, 3, 4, 0, 6, 7, 5, 9, 2, 8]
 
 
-def test_failures_keep_their_place() -> None:
+@pytest.mark.parametrize("size", [3, 7])
+def test_failures_keep_their_place(size: int) -> None:
     """A failing element is raised while the buffer is filled and does not take a place in it."""
     failing = nodes.Map(inputs=(count(9),), function=lambda x: 1 // (int(x) - 4) and int(x))
-    read = check_restore(shuffled(failing, 3))
+    read = check_restore(shuffled(failing, size))
     assert [outcome[0] for outcome in read].count("raised") == 1
     assert len(read) == 9
 
@@ -119,3 +124,51 @@ def test_states_hold_no_elements() -> None:
         next(iterator)
     assert len(msgspec.msgpack.encode(iterator.state())) < 50 * 4 + 50
     iterator.close()
+
+
+@pytest.mark.parametrize("size", [2, 7, 300])
+def test_small_and_large_buffers_draw_alike(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of the two ways of planning is taken changes nothing in the order."""
+    orders = []
+    for few in (0, 10**6):
+        monkeypatch.setattr(shuffle, "_FEW", few)
+        orders.append(order(shuffled(count(5000), size)))
+    assert orders[0] == orders[1]
+
+
+@pytest.mark.parametrize("size", [5, 300])
+def test_numbers_may_pass_four_bytes(size: int) -> None:
+    """Numbers are kept modulo 2**32; what comes around that number is the same as anywhere."""
+    node, shift = shuffled(count(3000), size), 2**32 - 1000
+    iterator = make_iterator(node, Context())
+    for _ in range(700):
+        next(iterator)
+    (first, inner, pulled), *rest = iterator.state()
+    later = make_iterator(node, Context())
+    later.restore([[first + shift, inner, pulled + shift], *rest])
+    assert list(islice(later, 1000)) == list(islice(iterator, 1000))
+    (first, inner, pulled), *rest = iterator.state()
+    assert later.state() == [[first + shift, inner, pulled + shift], *rest]
+    assert list(later) == list(iterator)
+
+
+@pytest.mark.parametrize(("make", "size"), [(lambda x: np.zeros(1024, np.uint8), 1000), (float, 10_000)])
+def test_the_buffer_takes_little_more_than_its_elements(make: Callable[[Any], Any], size: int) -> None:
+    """Within 1.2 of a list of the elements, whether they are large or small, at any time."""
+
+    def peak(build: Callable[[], Any]) -> int:
+        tracemalloc.start()
+        try:
+            return tracemalloc.get_traced_memory()[1] if build() else 0
+        finally:
+            tracemalloc.stop()
+
+    def shuffle_on(size: int) -> Any:
+        iterator = make_iterator(shuffled(nodes.Map(inputs=(count(10**9),), function=make), size), Context())
+        deque(islice(iterator, 3 * size), maxlen=0)
+        return iterator
+
+    def growth(build: Callable[[int], Any]) -> int:  # without what does not depend on the size
+        return peak(lambda: build(2 * size)) - peak(lambda: build(size))
+
+    assert growth(shuffle_on) <= 1.2 * growth(lambda size: [make(x) for x in range(size)])

@@ -176,3 +176,11 @@ def test_what_breaks_the_signature_is_refused(value: Any) -> None:
     with pytest.raises(PipelineError, match=r"output_signature is TensorSpec\(shape=\(2,\), dtype=float32\)"):
         next(iterator)
     assert [x.tolist() for x in iterator] == [[1, 2]]
+
+
+@pytest.mark.parametrize("made", [5, None])
+def test_a_generator_returns_what_can_be_iterated_over(made: Any) -> None:
+    """A function that returns something else is told what came, and to yield."""
+    node = nodes.FromGenerator(generator=lambda: made)
+    with pytest.raises(PipelineError, match=rf"must return an iterable, it returned {made} of type .*: yield the elem"):
+        next(make_iterator(node, Context()))

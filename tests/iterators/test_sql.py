@@ -82,3 +82,11 @@ def test_restoring_on_another_data_base_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FailedPreconditionError, match="gives 0 rows now and gave 1"):
         restored.restore(iterator.state())
     iterator.close()
+
+
+def test_a_missing_data_base_is_named() -> None:
+    """The error has the path."""
+    types = (np.dtype(int),)
+    node = nodes.Sql(driver_name="sqlite", data_source_name="/nowhere/x", query="SELECT 1", output_types=types)
+    with pytest.raises(PipelineError, match=r"NotFoundError: /nowhere/x: unable to open .* Check the path"):
+        next(make_iterator(node, Context()))

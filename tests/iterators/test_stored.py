@@ -16,7 +16,7 @@ from tests.iterators.checks import check_restore, outcomes, plain, run
 from zmqdata import chunks, nodes
 from zmqdata.errors import AlreadyExistsError, DataLossError, FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, make_iterator
-from zmqdata.iterators.stored import lock_folder, save_elements
+from zmqdata.iterators.stored import kept_element, lock_folder, save_elements
 from zmqdata.manifests import read_manifest
 
 NINE = [plain(np.int64(number)) for number in range(9)]
@@ -194,9 +194,11 @@ def test_files_of_another_run_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_stored_is_a_failure(tmp_path: Path) -> None:
-    """An object that does not fit into files is the failure of its element."""
+    """An object that does not fit into files is the failure of its element, in each run: the rest is not kept."""
     node = cached(tmp_path, nodes.FromList(sequence=(1, object(), 2), elements_spec=None))
-    assert [outcome[0] for outcome in run(node)] == ["int", "raised", "int"]
+    for _ in range(2):
+        assert [outcome[0] for outcome in run(node)] == ["int", "raised", "int"]
+    assert len(check_restore(node)) == 3
 
 
 def test_damaged_files_are_data_loss(tmp_path: Path) -> None:
@@ -220,3 +222,12 @@ def test_restoring_on_a_shorter_input_is_refused(tmp_path: Path) -> None:
     shutil.rmtree(node.filename)
     with pytest.raises(FailedPreconditionError, match="fewer elements"):
         make_iterator(node, Context()).restore(state)
+
+
+def test_what_a_folder_holds_is_found_by_its_number(tmp_path: Path) -> None:
+    """An element of a complete cache is read at its place; before, and behind the end, there is none."""
+    node = cached(tmp_path, nodes.Range(start=5, stop=9))
+    assert kept_element(node, 0) is None
+    run(node)
+    assert [kept_element(node, index) for index in (3, 0, 4)] == [(8,), (5,), None]
+    assert kept_element(nodes.Cache(inputs=(nodes.Range(start=0, stop=3),)), 0) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import msgspec
@@ -38,6 +39,16 @@ class Letters(ElementIterator):
 
     def restore(self, state: int) -> None:
         self.place = state
+
+
+class Owner:
+    """Holds a trail that asks a method of its own."""
+
+    def __init__(self) -> None:
+        self.trail = Trail(Letters(), 2, self.oldest)
+
+    def oldest(self) -> int:
+        return self.trail.pulled
 
 
 class Held:
@@ -206,3 +217,13 @@ def test_without_states_a_trail_still_pulls() -> None:
     trail = Trail(Stateless(), 4, lambda: 0)
     assert [trail.pull() for _ in range(9)] == [f"e{number}" for number in range(9)]
     assert holds_no_state(trail.state())
+
+
+def test_whoever_holds_a_trail_goes_with_his_last_user() -> None:
+    """No cycle of references waits for the garbage collector, with files and locks in it."""
+    owner = Owner()
+    assert [owner.trail.pull() for _ in range(3)] == ["e0", "e1", "e2"]
+    trail, reference = owner.trail, weakref.ref(owner)
+    del owner
+    assert reference() is None
+    assert [trail.pull() for _ in range(3)] == ["e3", "e4", "e5"]

@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.iterators.transforms`` and ``zmqdata.iterators.base``."""
+"""Tests of ``zmqdata.iterators.transforms``; what all iterators share is in ``test_base``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.iterators.checks import check_restore, plain, provided, run
 from zmqdata import nodes
 from zmqdata.errors import PipelineError
-from zmqdata.iterators import Context, as_element, make_iterator, mixed_seed
+from zmqdata.iterators import Context, make_iterator
 from zmqdata.nodes import Node, Range
 
 Point = namedtuple("Point", ["x", "y"])
@@ -59,14 +59,6 @@ def test_results_keep_their_type_except_lists() -> None:
     came = values(mapped(lambda x: results[x], len(results)))
     assert plain(tuple(came)) == plain(tuple(expected))
     assert type(came[-1]) is OrderedDict
-
-
-def test_elements_without_lists_are_not_copied() -> None:
-    """What needs no conversion is passed on as it is."""
-    element = {"x": np.zeros(2), "y": 1}
-    assert as_element(element) is element
-    pair = (1, np.zeros(2))
-    assert as_element(pair) is pair
 
 
 def test_a_failing_function_fails_one_element() -> None:
@@ -182,40 +174,6 @@ def test_closing_reaches_the_source() -> None:
     next(iterator)
     iterator.close()
     assert closed == [True]
-
-
-def test_an_unknown_node_is_a_clear_error() -> None:
-    """A node without a registered iterator says what to do."""
-    with pytest.raises(TypeError, match=r"make_iterator\.register"):
-        make_iterator(Node(), Context())
-
-
-def test_contexts_share_out_providers_by_sources() -> None:
-    """An input gets as many providers as it has sources, the last one the rest."""
-    one, two = count(1), nodes.Zip(inputs=(count(2), count(3)), template=(0, 1))
-    tree = nodes.Concatenate(inputs=(two, one))
-    context = provided([[]], [[]], [[]])()
-    assert context.providers is not None
-    assert context.into(tree, 0).providers == context.providers[:2]
-    assert context.into(tree, 1).providers == context.providers[2:]
-    assert context.into(tree, 1).path == (1,)
-
-
-def test_nested_contexts_read_everything_with_a_seed_of_their_own() -> None:
-    """A nested dataset has no providers, and its seed depends on the place and number of the outer element."""
-    context = provided([[]])()
-    seeds = {context.nested(n).seed for n in range(3)} | {
-        context.into(nodes.Take(inputs=(count(1),), count=1)).nested(0).seed
-    }
-    assert len(seeds) == 4
-    assert context.nested(0).providers is None
-
-
-def test_seeds_depend_on_every_part() -> None:
-    """Seeds fit 63 bits, and differ when any part does."""
-    seeds = {mixed_seed(*parts) for parts in [(), (0,), (0, 0), (1,), (12,), (1, 2), (2, 1), (-1,)]}
-    assert len(seeds) == 8
-    assert all(0 <= seed < 2**63 for seed in seeds)
 
 
 def test_skipping_all_reads_nothing() -> None:

@@ -100,3 +100,12 @@ def test_a_spec_is_known_where_no_function_decides() -> None:
     """The spec follows by the rules of the nodes, or it is None when one of them has to run."""
     assert known_spec(nodes.Batch(inputs=(ten(),), batch_size=3)) == TensorSpec((None,), "int64")
     assert known_spec(nodes.Batch(inputs=(nodes.Map(inputs=(ten(),), function=parse),), batch_size=3)) is None
+
+
+def test_specs_of_long_pipelines_need_no_recursion() -> None:
+    """The spec of thousands of operations follows, and so does that it is not known."""
+    for source, spec in ((ten(), TensorSpec((), "int64")), (nodes.Map(inputs=(ten(),), function=parse), None)):
+        node: Node = source
+        for _ in range(3000):
+            node = nodes.Concatenate(inputs=(node, source))
+        assert known_spec(node) == spec

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.nodes.samples import STR, infer, parse, ten, unknown
+from tests.nodes.samples import STR, empty, endless, infer, parse, ten, unknown
 from zmqdata import nodes
 from zmqdata.nodes import Node
+from zmqdata.nodes.base import NOTHING_AGAIN
 from zmqdata.specs import UNKNOWN_CARDINALITY as UNKNOWN
 
 
@@ -24,6 +25,10 @@ def random(**arguments: Any) -> Node:
     return nodes.RandomMap(inputs=(ten(),), function=parse, **arguments)
 
 
+def drawing(**arguments: Any) -> Node:
+    return nodes.ParallelRandomMap(inputs=(ten(),), function=parse, num_parallel_calls=2, **arguments)
+
+
 def guarded(**arguments: Any) -> Node:
     return nodes.GuardedMap(inputs=(ten(),), function=parse, **arguments)
 
@@ -35,6 +40,7 @@ def guarded(**arguments: Any) -> Node:
         (guarded(site="a.py:7"), "map(parse) at a.py:7"),
         (parallel(), "map(parse)"),
         (interleaved(), "interleave(parse)"),
+        (drawing(), "random_map(parse)"),
     ],
 )
 def test_labels_are_those_of_the_method(node: Node, label: str) -> None:
@@ -42,7 +48,7 @@ def test_labels_are_those_of_the_method(node: Node, label: str) -> None:
     assert node.label == label
 
 
-@pytest.mark.parametrize("make", [random, guarded, parallel])
+@pytest.mark.parametrize("make", [random, guarded, parallel, drawing])
 def test_specs_are_those_that_were_told(make: Any) -> None:
     """A map has the spec that the user gave, and none without."""
     assert make(output_spec=STR).spec(infer) == STR
@@ -60,7 +66,7 @@ def test_cardinalities_are_those_of_the_plain_kinds() -> None:
     assert nodes.RandomMap(inputs=(unknown(),), function=parse).cardinality == UNKNOWN
 
 
-@pytest.mark.parametrize("make", [parallel, interleaved])
+@pytest.mark.parametrize("make", [parallel, interleaved, drawing])
 @pytest.mark.parametrize(("told", "deterministic"), [(None, True), (True, True), (False, False)])
 def test_only_an_explicit_no_gives_up_the_order(make: Any, told: bool | None, deterministic: bool) -> None:
     """Operations on threads are deterministic unless deterministic=False was said."""
@@ -74,15 +80,23 @@ def test_one_thread_is_deterministic() -> None:
 
 
 def test_the_state_of_an_interleave_grows_with_its_cycle() -> None:
-    """Each dataset of the cycle adds 16 bytes to the state; maps add no more than other nodes."""
-    assert [node.state_bytes for node in (interleaved(), parallel(), random())] == [48, 8, 8]
+    """Each dataset of the cycle adds 16 bytes to the state; threads need the numbers of what is under way."""
+    assert [node.state_bytes for node in (interleaved(), parallel(), random())] == [48, 32, 8]
 
 
 def test_operations_on_threads_tell_what_restoring_repeats() -> None:
     """describe() can say that restoring pulls again; maps in the consumer's thread repeat nothing."""
     assert "32 elements" in parallel().restoring
     assert "32 datasets" in interleaved().restoring
-    assert random().restoring == guarded().restoring == ""
+    assert random().restoring == guarded().restoring == NOTHING_AGAIN
+
+
+def test_what_may_be_left_out_is_of_no_known_number() -> None:
+    """A map that skips failures promises no number of elements, except for none and for no end."""
+    assert guarded(on_error="skip").cardinality == parallel(on_error="skip").cardinality == UNKNOWN
+    assert guarded(on_error="retry").cardinality == 10
+    for source in (empty(), endless()):
+        assert nodes.GuardedMap(inputs=(source,), function=parse, on_error="skip").cardinality == source.cardinality
 
 
 def test_guards_are_off_unless_asked_for() -> None:
@@ -90,5 +104,5 @@ def test_guards_are_off_unless_asked_for() -> None:
     node: Any = guarded()
     assert (node.on_error, node.retries, node.max_errors) == ("raise", 0, None)
     assert isinstance(parallel(), nodes.GuardedMap)
-    drawn: Any = random()
-    assert (drawn.seed, drawn.rerandomize_each_iteration) == (None, True)
+    for drawn in (random(), drawing()):
+        assert (drawn.seed, drawn.rerandomize_each_iteration) == (None, True)  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,8 @@ def resample(source: Node) -> Node:
         (nodes.AssertCardinality(inputs=(SOME,), expected=4), "assert_cardinality(4)", 4),
         (resample(TEN), "rejection_resample(parse)", UNKNOWN),
         (resample(ENDLESS), "rejection_resample(parse)", INFINITE),
+        (replace(resample(TEN), initial=(1.0,)), "rejection_resample(parse)", 10),
+        (replace(resample(TEN), target=(1.0, 0.0), initial=(1.0, 0.0)), "rejection_resample(parse)", UNKNOWN),
     ],
 )
 def test_labels_and_cardinalities(node: Node, label: str, cardinality: int) -> None:

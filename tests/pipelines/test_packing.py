@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.pipelines import Fingerprint, PackedPipeline, fingerprint, open_pipeline, pack_pipeline
+from zmqdata.pipelines import Fingerprint, PackedPipeline, fingerprint, open_pipeline, pack_pipeline, pickler
 from zmqdata.pipelines.packing import zmqdata_version
+from zmqdata.pipelines.pickler import LARGE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,7 @@ def test_a_packed_pipeline_says_what_it_needs() -> None:
     assert Fingerprint.parse(packed.fingerprint) == fingerprint(MapNode(holding(np.float32)))
     assert "numpy" in packed.modules
     assert not {"zmqdata", "dill", "types", "builtins"} & set(packed.modules)
-    assert packed.digest == hashlib.sha256(packed.payload).hexdigest()
+    assert packed.digest == hashlib.sha256(packed.encoded).hexdigest()
 
 
 def test_importing_the_package_does_not_import_dill() -> None:
@@ -197,7 +198,7 @@ def test_a_module_with_a_broken_import_is_lacking(monkeypatch: pytest.MonkeyPatc
 
     packed = altered(pack_pipeline(len), modules=("lacking",))
     monkeypatch.setattr(sys, "meta_path", [Finder()])
-    with pytest.raises(FailedPreconditionError, match=r"needs module 'lacking'.*Install it on the worker, or define"):
+    with pytest.raises(FailedPreconditionError, match=r"'lacking'.*ship=\[the module\]\).*pip install.*PYTHONPATH"):
         open_pipeline(packed)
 
 
@@ -242,3 +243,65 @@ def test_the_version_is_told_without_an_installation(monkeypatch: pytest.MonkeyP
     """A folder that was never installed has version 0."""
     monkeypatch.setattr(sys, "path", [])
     assert zmqdata_version() == "0"
+
+
+# --- parts
+
+
+def test_large_arrays_are_kept_apart() -> None:
+    """Their bytes are no part of the packed pipeline, which names them by digest; small ones stay in it."""
+    large, small = np.arange(LARGE, dtype=np.uint8), np.arange(100)
+    packed = pack_pipeline((large, small))
+    (digest,) = packed.buffers
+    assert packed.contents == {digest: large.tobytes()}
+    assert digest == hashlib.sha256(large.tobytes()).hexdigest()
+    assert len(packed.encoded) < 10_000
+    carried = PackedPipeline.decode(packed.encoded)
+    assert carried.contents == {}
+    opened = open_pipeline(carried, packed.contents.get)
+    assert all(map(np.array_equal, opened, (large, small)))
+
+
+def test_a_changed_program_has_the_same_large_parts() -> None:
+    """What was sent once need not be sent again because a function beside it has changed."""
+    array = np.ones(LARGE, np.uint8)
+    one, other = pack_pipeline(MapNode(holding(array))), pack_pipeline((array, 1))
+    assert one.digest != other.digest
+    assert one.buffers == other.buffers
+
+
+def test_arrays_stay_as_writable_as_they_were() -> None:
+    """Each has memory of its own, also where two have the same content; one that cannot be written still cannot."""
+    frozen = np.ones(LARGE, np.uint8)
+    frozen.flags.writeable = False
+    packed = pack_pipeline((np.zeros(LARGE, np.uint8), np.zeros(LARGE, np.uint8), frozen))
+    one, other, opened = open_pipeline(packed)
+    one[:] = 1
+    assert (one.sum(), other.sum()) == (LARGE, 0)
+    assert not opened.flags.writeable
+    assert set(packed.contents) == set(packed.buffers)
+    assert open_pipeline(packed)[0].sum() == 0
+
+
+def test_arrays_are_views_of_parts_that_can_be_written() -> None:
+    """Hundreds of megabytes in a mapped file are not copied."""
+    packed = pack_pipeline(np.zeros(LARGE, np.uint8))
+    memory = memoryview(bytearray(LARGE))
+    opened = open_pipeline(packed, lambda digest: memory)
+    memory[5] = 7
+    assert opened[5] == 7
+
+
+def test_a_part_that_is_not_there_is_an_error() -> None:
+    """The text says what to do."""
+    with pytest.raises(FailedPreconditionError, match="part of the pipeline is not on this worker any more"):
+        open_pipeline(pack_pipeline(np.zeros(LARGE, np.uint8)), lambda digest: None)
+
+
+def test_beyond_many_large_arrays_the_rest_stays_in_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipeline names a limited number of parts."""
+    monkeypatch.setattr(pickler, "MOST_APART", 2)
+    arrays = [np.full(LARGE, number, np.uint8) for number in range(3)]
+    packed = pack_pipeline(arrays)
+    assert len(packed.buffers) == 2
+    assert all(map(np.array_equal, open_pipeline(packed), arrays))

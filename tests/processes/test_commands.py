@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.testing.cluster import await_condition, descendants, frozen, is_running, listens, no_leaks
 from zmqdata.worker.lifetime import SIGNALLED
@@ -204,6 +205,39 @@ def test_the_status_is_printed(dispatcher: ServerProcess) -> None:
         found = json.loads(told.stdout)
         assert [(entry["address"], entry["tags"]) for entry in found["workers"]] == [(worker.address, ["GPU"])]
         assert (found["jobs"], found["tasks"]) == ([], [])
+        assert found["config"]["port"] == 0
+        asked = [*command, "--worker", worker.address, "--json"]
+        told = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=START, check=True)
+        found = json.loads(told.stdout)
+        assert (found["worker"], found["registered"], found["tasks"]) == (worker.address, True, [])
+        assert found["config"]["worker_tags"] == ["GPU"]
+        shown = subprocess.run(asked[:-1], env=environment, capture_output=True, text=True, timeout=START, check=True)
+        assert "0 tasks" in shown.stdout
+
+
+def test_servers_are_configured_by_the_environment() -> None:
+    """Dispatcher and worker that are started without options take what ZMQDATA_* says, and tell it."""
+    program = "import sys; from zmqdata.cli import main; sys.exit(main(sys.argv[1:]))"
+
+    def start(command: str, **given: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, **{f"ZMQDATA_{name}": text for name, text in given.items()}}
+        asked = [sys.executable, "-c", program, command]
+        return subprocess.Popen(asked, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    with contextlib.ExitStack() as stack:
+        address = announced(stack, start("dispatcher", WORKER_TIMEOUT_MS="4321", HOST="localhost"))
+        announced(stack, start("worker", DISPATCHER=address, WORKER_TAGS="GPU,LAB", HEARTBEAT_INTERVAL_MS="100"))
+        found = status(address)
+        assert (found["config"]["worker_timeout_ms"], found["config"]["host"]) == (4321, "localhost")
+        assert [worker["tags"] for worker in found["workers"]] == [["GPU", "LAB"]]
+
+
+def announced(stack: contextlib.ExitStack, server: subprocess.Popen[str]) -> str:
+    """Where a server listens, which ends with the stack."""
+    stack.enter_context(server)
+    stack.callback(server.terminate)
+    assert server.stdout is not None
+    return server.stdout.readline().split()[-1]
 
 
 def test_a_status_that_nobody_gives_is_one_line() -> None:

@@ -296,7 +296,7 @@ def test_a_missing_module_is_named(cluster: LocalCluster, tmp_path: Path, monkey
     assert "'only_at_the_client'" in text
     assert f"this worker ({os.uname().nodename}, Python {version}" in text
     assert f"client: Python {version}, zmqdata " in text
-    assert "Install it on the worker" in text
+    assert "install it on the worker" in text
 
 
 def test_a_script_needs_no_guard(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.service.conftest import Service, wait_until
 from zmqdata import CrossTrainerCache, Dataset
+from zmqdata.client.calls import status
 from zmqdata.errors import DataServiceError, InvalidArgumentError
 
 
@@ -145,3 +147,24 @@ def test_a_new_worker_starts_over(one: Service) -> None:
     one.add_worker()
     wait_until(lambda: one.workers[1].num_tasks() == 1, "the new worker has a task")
     assert len(list(islice(it, 100_000))) == 100_000
+
+
+def test_a_slow_training_job_skips_ahead_and_is_told(
+    make_service: Callable[..., Service], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Elements that left the window before a training job read them are skipped, counted and warned of."""
+    size = {"cross_trainer_cache_size_bytes": 1 << 16, "buffer_bytes": 1 << 14}
+    service = make_service(workers=1, worker_options=size)
+    dataset = endless().map(lambda x: np.full(100, int(x)))
+    fast, slow = reader(service, "fast", dataset), reader(service, "slow", dataset, max_outstanding_requests=1)
+    assert next(slow)[0] == 0
+    for _ in range(2000):
+        next(fast)
+    with caplog.at_level("WARNING", "zmqdata"):
+        ahead = [int(next(slow)[0]) for _ in range(200)]
+        assert ahead[-1] > 1000
+        wait_until(lambda: "fell out of the cross-trainer cache" in caplog.text, "the user is told")
+    wait_until(
+        lambda: sum(task["skipped"].get("slow", 0) for task in status(service.target)["tasks"]) > 1000,
+        "the dispatcher shows it",
+    )

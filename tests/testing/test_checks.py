@@ -164,7 +164,7 @@ def test_old_attempts_stay_behind() -> None:
     court = Court()
     court.client_says(c.Send(c.DISPATCHER, m.HoldingsReported("k", 1, 3, ())))
     with pytest.raises(LawBroken, match="old attempt"):
-        court.client_says(c.Deliver(m.Block(1, 1, 2, 0, 1, 0, 1), (), 0))
+        court.client_says(c.Deliver(m.Block(1, 1, 2, 0, 1, 0, 1), (), 0, 1))
     with pytest.raises(LawBroken, match="goes back"):
         court.client_says(c.Send("w", m.Grant("k-1", 0, (m.StreamGrant(1, 2, 1, 1, 0),))))
 
@@ -174,7 +174,7 @@ def test_the_end_is_the_end() -> None:
     court = Court()
     court.client.finished = True
     with pytest.raises(LawBroken, match="after the end"):
-        court.client_says(c.Deliver(m.Block(1, 1, 2, 0, 1, 0, 1), (), 0))
+        court.client_says(c.Deliver(m.Block(1, 1, 2, 0, 1, 0, 1), (), 0, 1))
 
 
 def test_everything_is_delivered_once() -> None:

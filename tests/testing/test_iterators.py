@@ -90,5 +90,6 @@ def test_elements_compare_by_type_and_content() -> None:
     """Dtypes, shapes and kinds count; two NaN are equal; a dataset is what it yields."""
     different = [1, True, 1.0, np.int64(1), np.array(1), np.array([1]), "1", (1,), {"a": 1}, Dataset.range(1), None]
     assert len({str(plain(value)) for value in different}) == len(different)
+    assert plain(np.array([Dataset.range(1), None])) == plain(np.array([Dataset.range(1), None]))
     assert plain((float("nan"), np.array([np.nan]))) == plain((float("nan"), np.array([np.nan])))
     assert plain(Dataset.range(2)) == plain(Dataset.range(2))

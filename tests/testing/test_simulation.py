@@ -8,7 +8,7 @@ import time
 import pytest
 
 from zmqdata.core.dispatcher import DispatcherTimes
-from zmqdata.testing import Faults, LawBroken, Scenario, SimulatedPipeline, World
+from zmqdata.testing import CoordinatedScenario, Faults, LawBroken, Scenario, SimulatedPipeline, World
 
 FAMILIES = 12
 WORLDS = 25
@@ -36,6 +36,37 @@ def test_whatever_goes_wrong_the_laws_hold(family: int) -> None:
     """Deaths, cuts, lost, late and repeated messages, joins and stalls leave every iteration complete and ended."""
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
         Scenario(seed).run()
+
+
+@pytest.mark.parametrize("family", range(8))
+def test_consumers_stay_in_step_whatever_goes_wrong(family: int) -> None:
+    """Killed workers and consumers, second readers and a bad network leave every consumer with the same steps."""
+    for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
+        CoordinatedScenario(seed).run()
+
+
+def test_a_thousand_rounds_reach_four_consumers() -> None:
+    """Three workers are read in turn by four consumers, each of whom gets a quarter of all there is."""
+    world = World(3, pipeline=SimulatedPipeline(splits=2667), num_consumers=4, finite="drop")
+    for _ in range(3):
+        world.add_worker()
+    consumers = [world.add_client(consumer=index) for index in range(4)]
+    world.run_until(lambda: world.all_done)
+    world.clock.advance(2.0)
+    world.steps.check_end(world.pipeline.names())
+    assert [client.outcome for client in consumers] == ["end"] * 4
+    assert {client.taken for client in consumers} == {len(world.steps.places)}
+
+
+def test_those_who_wait_for_a_dead_consumer_end_with_an_error() -> None:
+    """Nobody waits for ever: after the time-out all others get the same error."""
+    world = World(11, pipeline=SimulatedPipeline(splits=3000), num_consumers=3, finite="drop", consumer_timeout=30.0)
+    world.add_worker(buffer_bytes=2000)
+    consumers = [world.add_client(consumer=index) for index in range(3)]
+    world.run_until(lambda: consumers[0].taken > 10)
+    consumers[1].die()
+    world.run_until(lambda: world.all_done)
+    assert [client.outcome for client in consumers] == ["UnavailableError", "killed", "UnavailableError"]
 
 
 @pytest.mark.parametrize("seed", range(5))

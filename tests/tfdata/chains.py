@@ -1,11 +1,14 @@
-"""Random chains of sources and transformations: what can be in them, and how one is built with both libraries.
+"""Random chains of sources and transformations: how one is built and run with both libraries, and what must be equal.
 
-A step that TensorFlow's static shapes and dtypes do not allow where it stands is left out of both chains.
+A step that TensorFlow's static shapes and dtypes do not allow where it stands is left out of both chains. What is let
+pass here is listed in ``docs/tfdata-compatibility.md``.
 """
 
 from __future__ import annotations
 
-from collections import Counter, namedtuple
+import re
+import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,330 +17,26 @@ import tensorflow as tf
 
 import zmqdata
 from tests.tfdata.sides import NUMPY, TENSOR, lists, plain_element, plain_spec, specs_agree
+from tests.tfdata.sources import LEARNED, LOOSE, SOURCES
+from tests.tfdata.steps import ENDING_NAMES, ENDINGS, STEPS, WEIGHTED, Step
+
+__all__ = ["ENDING_NAMES", "SOURCES", "WEIGHTED", "Chain", "differences", "refused", "taken"]
 
 LIMIT = 600
 SHORT = 30
-Point = namedtuple("Point", "x y")
+FEW = 40
+"""Of chains with no more elements it is asked what else can be asked: single elements, and what they are folded to."""
 refused: Counter[str] = Counter()
 taken: Counter[str] = Counter()
-
-
-def whole(parts: Any) -> Any:
-    return parts[0] if len(parts) == 1 else parts
-
-
-# ------------------------------------------------------------------------------------------------------ sources
-
-
-def slices(values: Any) -> Any:
-    return lambda side: side.Dataset.from_tensor_slices(values)
-
-
-def rows(n: int, *shape: int, dtype: Any = np.int64) -> Any:
-    return (np.arange(n * int(np.prod(shape))) % 11).reshape(n, *shape).astype(dtype)
-
-
-def texts(n: int) -> Any:
-    return np.array([["a", "bc", "", "def", "a"][i % 5] for i in range(n)], dtype="U3")
-
-
-def numbers_from_generator(n: int) -> Any:
-    def make() -> Any:
-        yield from range(n)
-
-    return lambda side: side.Dataset.from_generator(make, output_signature=side.signature((), np.int64))
-
-
-def arrays_from_generator(n: int) -> Any:
-    def make() -> Any:
-        for i in range(n):
-            yield np.arange(i % 3, dtype=np.float32), i
-
-    return lambda side: side.Dataset.from_generator(
-        make, output_signature=(side.signature((None,), np.float32), side.signature((), np.int32))
-    )
-
-
-SOURCES: dict[str, Any] = {
-    "range": lambda n, m: lambda side: side.Dataset.range(n),
-    "range3": lambda n, m: lambda side: side.Dataset.range(m - 4, n, m % 3 + 1),
-    "range_down": lambda n, m: lambda side: side.Dataset.range(n, -m, -2),
-    "range_int32": lambda n, m: lambda side: side.Dataset.range(n, output_type=np.int32),
-    "range_float": lambda n, m: lambda side: side.Dataset.range(n, output_type=np.float32),
-    "tensors": lambda n, m: lambda side: side.Dataset.from_tensors(rows(n, 2)),
-    "tensors_nested": lambda n, m: lambda side: side.Dataset.from_tensors(
-        {"a": rows(n), "b": (rows(m, 2), np.float32(m))}
-    ),
-    "slices": lambda n, m: slices(rows(n)),
-    "slices_uint8": lambda n, m: slices(rows(n, 3, dtype=np.uint8)),
-    "slices_bool": lambda n, m: slices(rows(n) % 2 == 1),
-    "slices_matrix": lambda n, m: slices(rows(n, 2, m % 3, dtype=np.float64)),
-    "slices_dict": lambda n, m: slices({"b": rows(n, 2), "a": rows(n, dtype=np.int32)}),
-    "slices_tuple": lambda n, m: slices((rows(n), rows(n, 2, dtype=np.float32))),
-    "slices_one_tuple": lambda n, m: slices((rows(n),)),
-    "slices_nested": lambda n, m: slices(((rows(n), {"k": rows(n, 1)}), rows(n))),
-    "slices_text": lambda n, m: slices({"t": texts(n + 1), "n": rows(n + 1)}),
-    "slices_only_text": lambda n, m: slices(texts(n + 1)),
-    "slices_point": lambda n, m: slices(Point(rows(n), rows(n, 2))),
-    "python": lambda n, m: slices({"a": list(range(n + 1)), "b": [[float(i), 0.5] for i in range(n + 1)]}),
-    "python_tensors": lambda n, m: lambda side: side.Dataset.from_tensors((n, [1.5, float(m)], "x" * m, True)),
-    "list": lambda n, m: lambda side: side.from_list([(np.int64(i), rows(i % 3)) for i in range(n + 1)]),
-    "generator": lambda n, m: numbers_from_generator(n),
-    "generator_arrays": lambda n, m: arrays_from_generator(n),
-    "counter": lambda n, m: lambda side: side.Dataset.counter(n, m - 3 or 1).take(m + 3),
-    "zip": lambda n, m: lambda side: side.Dataset.zip(side.Dataset.range(n), side.Dataset.range(m)),
-    "zip_dict": lambda n, m: lambda side: side.Dataset.zip({"p": side.Dataset.range(n), "q": (side.Dataset.range(m),)}),
+# Behind an assert_cardinality() that fails or a damaged file, TensorFlow's ignore_errors() may go on for ever, and its
+# window() gets the error many times. A file of a cache that is written twice at a time is an error in both, but at a
+# place that depends on when TensorFlow pulls ahead.
+UNSAFE_AFTER = {
+    "ignore_errors": {"assert_cardinality", "records_damaged"},
+    "window": {"assert_cardinality", "records_damaged"},
+    **{name: {"cache_file"} for name in ("sample", "sample_one", "sample_none", "choose", "choose_rest", "zip_dict")},
 }
-LOOSE = {"python", "python_tensors"}
-
-
-# ------------------------------------------------------------------------------------------------- functions
-
-MAPS: list[Any] = [
-    lambda s: lambda *e: s.total(e),
-    lambda s: lambda *e: s.map_leaves(lambda x, number: x * 3 + 1 if number else x, whole(e)),
-    lambda s: lambda *e: s.map_leaves(lambda x, number: x // 2 if number else x, whole(e)),
-    lambda s: lambda *e: (whole(e), s.total(e)),
-    lambda s: lambda *e: {"x": whole(e), "n": s.total(e) % 5},
-    lambda s: lambda *e: s.arange(s.total(e) % 5),
-    lambda s: lambda *e: (s.total(e), s.arange(s.total(e) % 4)),
-    lambda s: lambda *e: s.stack([s.total(e), s.total(e) % 3, s.total(e) % 7], np.float32),
-    lambda s: lambda *e: {"m": s.zeros(2, s.total(e) % 3), "t": s.text(s.total(e))},
-    lambda s: lambda *e: s.text(s.total(e) % 13),
-    lambda s: lambda *e: {"l": [s.total(e), s.total(e) + 1]},
-    lambda s: lambda *e: ((s.total(e), s.total(e) + 1), {"b": s.total(e) % 2 == 0}),
-    lambda s: lambda *e: Point(s.total(e), whole(e)),
-    lambda s: lambda *e: e,
-    lambda s: lambda *e: (s.total(e),),
-    lambda s: lambda *e: s.zeros(s.total(e) % 3, 2),
-]
-NESTED: list[Any] = [
-    lambda s: lambda *e: s.Dataset.range(s.total(e) % 4),
-    lambda s: lambda *e: s.Dataset.from_tensors(whole(e)).repeat(s.total(e) % 3),
-    lambda s: lambda *e: s.Dataset.from_tensor_slices(s.arange(s.total(e) % 5)),
-    lambda s: lambda *e: s.Dataset.range(5).skip(s.total(e) % 5).batch(2),
-    lambda s: lambda *e: s.Dataset.range(s.total(e) % 3).enumerate(),
-    lambda s: lambda *e: s.Dataset.from_tensors(whole(e)),
-    lambda s: lambda *e: s.Dataset.zip(s.Dataset.range(2), s.Dataset.from_tensors(whole(e))),
-    lambda s: lambda *e: s.Dataset.range(7).filter(lambda x: x % 3 == s.total(e) % 3),
-]
-GROUPS: list[Any] = [
-    lambda s: lambda key, group: group,
-    lambda s: lambda key, group: group.batch(2),
-    lambda s: lambda key, group: group.take(1),
-    lambda s: lambda key, group: s.Dataset.zip(s.Dataset.from_tensors(key), group),
-    lambda s: lambda key, group: group.padded_batch(3),
-    lambda s: lambda key, group: group.enumerate().repeat(2),
-]
-
-# ---------------------------------------------------------------------------------------------------- fits
-
-
-def leaves_of(spec: Any) -> list[Any]:
-    return tf.nest.flatten(spec)
-
-
-def always(spec: Any) -> bool:
-    return True
-
-
-def has_rows(spec: Any) -> bool:
-    return all(leaf.shape.rank for leaf in leaves_of(spec)) and bool(leaves_of(spec))
-
-
-def has_ranks(spec: Any) -> bool:
-    return all(leaf.shape.rank is not None for leaf in leaves_of(spec))
-
-
-def is_unique_kind(spec: Any) -> bool:
-    return isinstance(spec, tf.TensorSpec) and spec.dtype in (tf.int32, tf.int64, tf.string)
-
-
-def is_array(spec: Any) -> bool:
-    return isinstance(spec, tf.TensorSpec) and spec.shape.rank == 1
-
-
-def is_dict(spec: Any) -> bool:
-    return isinstance(spec, dict)
-
-
-@dataclass(frozen=True)
-class Step:
-    """``make(side, dataset, n, m)``; ``learned``: its spec comes from running a function."""
-
-    make: Any
-    fits: Any = always
-    learned: bool = False
-    weight: int = 1
-
-
-def windows(s: Any, ds: Any, n: int, m: int, size: int, shift: Any, stride: int, drop: bool) -> Any:
-    windowed = ds.window(size, shift, stride, drop)
-    if m % 3 == 0:
-        return windowed.flat_map(lambda *w: s.Dataset.zip(whole(w)) if not _is_dataset(whole(w)) else whole(w))
-    return windowed.flat_map(
-        lambda *w: (s.Dataset.zip(whole(w)) if not _is_dataset(whole(w)) else whole(w)).batch(m + 1, m % 2 == 0)
-    )
-
-
-def _is_dataset(value: Any) -> bool:
-    return hasattr(value, "element_spec") and hasattr(value, "flat_map")
-
-
-def add_up(s: Any) -> Any:
-    return lambda state, x: (state + s.total(x), (state, x))
-
-
-def keep_small(s: Any) -> Any:
-    return lambda state, x: ({"n": (state["n"] + s.total(x)) % 5}, state["n"])
-
-
-STEPS: dict[str, Step] = {
-    "map": Step(lambda s, d, n, m: d.map(MAPS[(n * 8 + m) % len(MAPS)](s)), learned=True, weight=4),
-    "map_parallel": Step(
-        lambda s, d, n, m: d.map(MAPS[(n * 8 + m) % len(MAPS)](s), num_parallel_calls=n % 3 + 1), learned=True
-    ),
-    "map_fails": Step(
-        lambda s, d, n, m: d.map(lambda *e: s.fail_if(s.total(e) % 5 == m % 5, whole(e))), learned=True
-    ),
-    "ignore_errors": Step(
-        lambda s, d, n, m: d.map(lambda *e: s.fail_if(s.total(e) % 3 == m % 3, whole(e))).ignore_errors(), learned=True
-    ),
-    "filter": Step(lambda s, d, n, m: d.filter(lambda *e: s.total(e) % (n % 3 + 2) != m % 2), weight=2),
-    "batch": Step(lambda s, d, n, m: d.batch(n % 4 + 1, drop_remainder=m % 3 == 0), has_ranks, weight=3),
-    "padded_batch": Step(lambda s, d, n, m: d.padded_batch(n % 4 + 1, drop_remainder=m % 3 == 0), has_ranks, weight=2),
-    "padded_values": Step(
-        lambda s, d, n, m: d.map(lambda *e: (s.arange(s.total(e) % 4), s.text(s.total(e)))).padded_batch(
-            n % 4 + 1, padded_shapes=([3 if m % 2 else None], []), padding_values=(np.int64(-1), "-")
-        ),
-        learned=True,
-    ),
-    "padded_shapes": Step(
-        lambda s, d, n, m: d.map(lambda *e: s.zeros(s.total(e) % 3, s.total(e) % 2)).padded_batch(
-            n % 4 + 1, padded_shapes=[m % 4, None if n % 2 else -1], padding_values=np.int32(7)
-        ),
-        learned=True,
-    ),
-    "rebatch": Step(lambda s, d, n, m: d.rebatch(n % 4 + 1, drop_remainder=m % 3 == 0), has_rows, weight=3),
-    "rebatch_list": Step(lambda s, d, n, m: d.rebatch([n % 3 + 1, m % 3 + 1], drop_remainder=m % 2 == 0), has_rows),
-    "window": Step(
-        lambda s, d, n, m: windows(s, d, n, m, n % 4 + 1, m % 3 + 1 if m else None, n % 2 + 1, m % 2 == 0),
-        has_ranks,
-        learned=True,
-        weight=3,
-    ),
-    "take": Step(lambda s, d, n, m: d.take(n - 1), weight=2),
-    "skip": Step(lambda s, d, n, m: d.skip(n - 1 if m < 7 else -1), weight=2),
-    "shard": Step(lambda s, d, n, m: d.shard(n % 4 + 1, m % (n % 4 + 1))),
-    "repeat": Step(lambda s, d, n, m: d.repeat(n % 4), weight=2),
-    "repeat_take": Step(lambda s, d, n, m: d.repeat(None if m % 2 else -1).take(n)),
-    "enumerate": Step(lambda s, d, n, m: d.enumerate(m - 2)),
-    "flat_map": Step(lambda s, d, n, m: d.flat_map(NESTED[m % len(NESTED)](s)), learned=True, weight=2),
-    "interleave": Step(
-        lambda s, d, n, m: d.interleave(NESTED[m % len(NESTED)](s), cycle_length=n % 4 + 1, block_length=m % 3 + 1),
-        learned=True,
-        weight=3,
-    ),
-    "interleave_parallel": Step(
-        lambda s, d, n, m: d.interleave(
-            NESTED[m % len(NESTED)](s), cycle_length=n % 4 + 1, block_length=n % 3 + 1, num_parallel_calls=m % 2 + 1
-        ),
-        learned=True,
-        weight=2,
-    ),
-    "shuffle_one": Step(lambda s, d, n, m: d.shuffle(1, seed=n)),
-    "take_while": Step(lambda s, d, n, m: d.take_while(lambda *e: s.total(e) % 7 != m)),
-    "unique": Step(lambda s, d, n, m: d.unique(), is_unique_kind, weight=3),
-    "scan": Step(lambda s, d, n, m: d.scan(np.int64(n), add_up(s)), learned=True),
-    "scan_dict": Step(lambda s, d, n, m: d.scan({"n": np.int64(n)}, keep_small(s)), learned=True),
-    "prefetch": Step(lambda s, d, n, m: d.prefetch(n - 1)),
-    "cache": Step(lambda s, d, n, m: d.cache()),
-    "cache_repeat": Step(lambda s, d, n, m: d.cache().repeat(2)),
-    "group_by_window": Step(
-        lambda s, d, n, m: d.group_by_window(
-            lambda *e: s.total(e) % (n % 3 + 1), GROUPS[m % len(GROUPS)](s), window_size=n % 4 + 1
-        ),
-        has_ranks,
-        learned=True,
-        weight=2,
-    ),
-    "group_by_window_func": Step(
-        lambda s, d, n, m: d.group_by_window(
-            lambda *e: s.total(e) % 3, GROUPS[m % len(GROUPS)](s), window_size_func=lambda key: key + n % 3 + 1
-        ),
-        has_ranks,
-        learned=True,
-    ),
-    "group_by_reducer": Step(
-        lambda s, d, n, m: s.group_by_reducer(
-            d,
-            lambda *e: s.total(e) % (n + 1),
-            s.reducer(lambda key: s.int64(key), lambda old, e: old * 2 + s.total(e), lambda state: (state, state % 3)),
-        ),
-        learned=True,
-    ),
-    "bucket": Step(
-        lambda s, d, n, m: d.bucket_by_sequence_length(
-            s.length, [2, 4], [n % 3 + 1, m % 3 + 1, 2], drop_remainder=m % 4 == 0
-        ),
-        is_array,
-        learned=True,
-        weight=3,
-    ),
-    "bucket_mapped": Step(
-        lambda s, d, n, m: d.map(lambda *e: s.arange(s.total(e) % (3 if n > 6 else 5))).bucket_by_sequence_length(
-            s.length, [1, 3], [n % 3 + 1, m % 3 + 1, 2], pad_to_bucket_boundary=n > 6, no_padding=m == 1
-        ),
-        learned=True,
-    ),
-    "concatenate": Step(lambda s, d, n, m: d.concatenate(d.skip(n)), weight=2),
-    "zip_right": Step(lambda s, d, n, m: s.Dataset.zip(d, s.Dataset.range(n + 2)), weight=2),
-    "zip_dict": Step(lambda s, d, n, m: s.Dataset.zip({"d": d, "r": (s.Dataset.range(m, n + m), d.skip(1))})),
-    "choose": Step(
-        lambda s, d, n, m: s.Dataset.choose_from_datasets(
-            [d, d.skip(1), d.take(n)], s.Dataset.range(3).repeat(m % 4), stop_on_empty_dataset=n % 2 == 0
-        )
-    ),
-    "sample_one": Step(
-        lambda s, d, n, m: s.Dataset.sample_from_datasets(
-            [d, d.take(n)], weights=[1.0, 0.0], seed=m, stop_on_empty_dataset=n % 2 == 0
-        )
-    ),
-    "assert_cardinality": Step(lambda s, d, n, m: s.assert_cardinality(d, n)),
-    "pad_to_cardinality": Step(lambda s, d, n, m: s.pad_to_cardinality(d, n), is_dict, weight=2),
-    "reduce_inside": Step(
-        lambda s, d, n, m: d.flat_map(
-            lambda *e: s.Dataset.from_tensors(
-                s.Dataset.range(s.total(e) % 5).reduce(s.int64(n), lambda state, x: state + x)
-            )
-        ),
-        learned=True,
-    ),
-    "options": Step(lambda s, d, n, m: d.apply(lambda inner: inner.take(n).map(lambda *e: whole(e))), learned=True),
-}
-NAMES = sorted(STEPS)
-WEIGHTED = [name for name in NAMES for _ in range(STEPS[name].weight)]
-ENDINGS: dict[str, Step] = {
-    "none": Step(lambda s, d, n, m: d, weight=6),
-    "repeat_forever": Step(lambda s, d, n, m: d.repeat()),
-    "ragged_batch": Step(lambda s, d, n, m: d.ragged_batch(n % 3 + 1, drop_remainder=m % 3 == 0), has_ranks, True),
-    "shuffle": Step(lambda s, d, n, m: d.shuffle(n + 1)),
-    "shuffle_repeat": Step(lambda s, d, n, m: d.shuffle(n + 1, reshuffle_each_iteration=m % 2 == 0).repeat(m % 3 + 1)),
-    "shuffle_map": Step(lambda s, d, n, m: d.shuffle(n + 1).map(MAPS[m](s)), learned=True),
-    "sample": Step(lambda s, d, n, m: s.Dataset.sample_from_datasets([d, d.skip(1)], seed=n)),
-}
-ENDING_NAMES = [name for name, step in ENDINGS.items() for _ in range(step.weight)]
-# Behind an assert_cardinality() that fails TensorFlow's ignore_errors() may go on for ever, and its window() gets the
-# error many times. unbatch() is left out: TensorFlow dies of a segmentation fault on rows without elements, where
-# a run would end.
-UNSAFE_AFTER = {"ignore_errors": {"assert_cardinality"}, "window": {"assert_cardinality"}}
 UNORDERED = {"shuffle", "shuffle_repeat", "shuffle_map", "sample"}
-
-
-# ------------------------------------------------------------------------------------------------- running
-
-# Its shuffle_and_repeat_fusion refuses what shuffle(n).repeat(0) means.
-TF_REPEATS_NOT_ZERO = "count must be greater than zero or equal to -1"
 
 
 @dataclass(frozen=True)
@@ -358,11 +57,14 @@ class Built:
     refusal: Exception | None = None
     names: list[str] = field(default_factory=list)
 
+    def has(self, *names: str) -> bool:
+        return any(one.split("(")[0].startswith(names) for one in self.names)
+
 
 def build(chain: Chain) -> Built:
     name, n, m = chain.source
     made = SOURCES[name](n, m)
-    built = Built(made(TENSOR), made(NUMPY), loose=name in LOOSE, names=[name])
+    built = Built(made(TENSOR), made(NUMPY), learned=name in LEARNED, loose=name in LOOSE, names=[name])
     for name, n, m in chain.steps:
         _add(built, STEPS[name], name, n, m)
     name, n, m = chain.ending
@@ -371,7 +73,7 @@ def build(chain: Chain) -> Built:
 
 
 def _add(built: Built, step: Step, name: str, n: int, m: int) -> None:
-    if _is_unsafe(name, built.names) or built.refusal is not None or not step.fits(built.tensor.element_spec):
+    if built.refusal is not None or not step.fits(built.tensor.element_spec) or _is_unsafe(name, built):
         return
     try:
         tensor = step.make(TENSOR, built.tensor, n, m)
@@ -388,8 +90,31 @@ def _add(built: Built, step: Step, name: str, n: int, m: int) -> None:
         built.refusal = error
 
 
-def _is_unsafe(name: str, before: list[str]) -> bool:
-    return any(one.split("(")[0] in UNSAFE_AFTER.get(name, ()) for one in before)
+def _is_unsafe(name: str, built: Built) -> bool:
+    before = {one.split("(")[0] for one in built.names}
+    if before & UNSAFE_AFTER.get(name, set()):
+        return True
+    if name == "ragged_unbatch":  # leaves of one shape are stacked, and are not ragged then
+        return any(0 in leaf.shape.as_list() for leaf in tf.nest.flatten(built.tensor.element_spec))
+    return name == "unbatch" and _has_empty_rows(built.tensor)
+
+
+def _has_empty_rows(dataset: Any) -> bool:
+    """Whether unbatch() would end the program: it does for rows without elements, of numbers."""
+    leaves = [leaf for leaf in tf.nest.flatten(dataset.element_spec) if leaf.dtype != tf.string]
+    if all(leaf.shape.is_fully_defined() and leaf.shape.num_elements() for leaf in leaves):
+        return False
+    iterator = iter(dataset.as_numpy_iterator())
+    for _ in range(LIMIT):
+        try:
+            found = [np.asarray(leaf) for leaf in tf.nest.flatten(next(iterator))]
+        except StopIteration:
+            return False
+        except tf.errors.OpError:
+            continue
+        if any(len(leaf) and not leaf.size and leaf.dtype != object for leaf in found):
+            return True
+    return False
 
 
 def elements(dataset: Any, loose: bool) -> tuple[list[Any], str]:
@@ -413,23 +138,22 @@ def differences(chain: Chain) -> list[str]:
     built = build(chain)
     expected, ending = elements(built.tensor, built.loose)
     if built.refusal is not None:
-        if ending.startswith("error"):
+        if ending.startswith("error") or _is_known_refusal(built):
             return []
         return [f"zmqdata refused {built.names}: {type(built.refusal).__name__}: {built.refusal}"]
-    if TF_REPEATS_NOT_ZERO in ending:
-        return []
     got, end = elements(built.numpy, built.loose)
-    if any(name.startswith("ragged_batch") for name in built.names):
+    if built.has("ragged"):  # TensorFlow hands out arrays where all rows are equally long; specs tell the rest
         expected, got = [lists(element) for element in expected], [lists(element) for element in got]
-    unordered = any(name.split("(")[0] in UNORDERED for name in built.names)
-    if unordered:
+    if built.has(*UNORDERED):
         if "more" in (ending, end) or ending.startswith("error"):
             return []
         expected, got = sorted(expected, key=repr), sorted(got, key=repr)
-    found = []
     if expected != got or ending.split(":")[0] != end.split(":")[0]:
-        found.append(_first_difference(expected, ending, got, end))
-    return found or _described(built, len(got) if end == "end" else None)
+        if _is_fault_of_tensorflow(built, ending) or _is_lost_in_a_window(built, expected, ending, got, end):
+            return []
+        return [f"{_first_difference(expected, ending, got, end)} {built.names}"]
+    found = _described(built, len(got) if end == "end" else None)
+    return found + (_asked(built, got) if end == "end" and len(got) <= FEW else [])
 
 
 def _first_difference(expected: list[Any], ending: str, got: list[Any], end: str) -> str:
@@ -439,6 +163,42 @@ def _first_difference(expected: list[Any], ending: str, got: list[Any], end: str
     return f"tf {len(expected)} elements, then {ending}; zmqdata {len(got)} elements, then {end}"
 
 
+# -------------------------------------------------------------------------------------- what is listed as different
+
+
+def _is_known_refusal(built: Built) -> bool:
+    """pad_to_cardinality() needs a spec at once, and behind a function an empty dataset has none."""
+    return built.names[-1].startswith("pad_to_cardinality") and "there is none" in str(built.refusal)
+
+
+def _is_fault_of_tensorflow(built: Built, ending: str) -> bool:
+    # Its shuffle_and_repeat_fusion refuses what shuffle(n).repeat(0) means.
+    if "count must be greater than zero or equal to -1" in ending:
+        return True
+    # Ragged batches of ragged rank 2 with int32 splits.
+    if "Expected row_splits Tensor dtype: int32, found: int64" in ending:
+        return True
+    # It batches ragged batches of equally many rows only.
+    if built.has("ragged_batch_batch") and "Cannot batch tensors with different shapes" in ending:
+        return True
+    # It forgets the shapes of a choice's components, and checks them when something is concatenated.
+    return built.has("choose", "sample") and "MakeIterator" in ending and "Incompatible shapes at component" in ending
+
+
+def _is_lost_in_a_window(built: Built, expected: list[Any], ending: str, got: list[Any], end: str) -> bool:
+    """The error of a last batch that is not full ends its window(), which takes it for the end of its input."""
+    failed = re.match(r"error: PipelineError: (padded_|ragged_)?batch\(", end)
+    return failed is not None and ending == "end" and built.has("window") and got == expected[: len(got)]
+
+
+def _knows_no_numbers(built: Built, refusal: Exception) -> bool:
+    """Where at() is not: behind shuffle(), and in what cache() keeps of elements that have no numbers themselves."""
+    return "Random access is not supported for" in str(refusal) and built.has("shuffle", "cache")
+
+
+# ------------------------------------------------------------------------------- what is said and can be asked of it
+
+
 def _described(built: Built, count: int | None) -> list[str]:
     found = []
     size, expected = int(built.numpy.cardinality()), int(built.tensor.cardinality())
@@ -446,15 +206,62 @@ def _described(built: Built, count: int | None) -> list[str]:
     more = size == count or (expected < 0 and count is None and size >= 0)
     less = built.learned and size == zmqdata.UNKNOWN_CARDINALITY and expected == count
     if size != expected and not more and not less:
-        found.append(f"cardinality: tf {expected}, zmqdata {size}")
+        found.append(f"cardinality: tf {expected}, zmqdata {size} {built.names}")
     theirs = plain_spec(built.tensor.element_spec, built.loose)
     try:
         mine = plain_spec(built.numpy.element_spec, built.loose)
     except Exception as error:
         # What a function returns is found by running it on an element, and there may be none, or it fails.
         return found if built.learned else [*found, f"spec: {type(error).__name__}: {error}"]
-    if any(name.startswith("ragged_batch") for name in built.names):
-        return found
     if not (specs_agree(theirs, mine) if built.learned else theirs == mine):
-        found.append(f"spec: tf {theirs}, zmqdata {mine}")
+        found.append(f"spec: tf {theirs}, zmqdata {mine} {built.names}")
     return found
+
+
+def _answer(question: Any) -> tuple[Any, Exception | None]:
+    """What comes of it. Threads of an iterator that was dropped let go of their files a moment later."""
+    deadline = time.monotonic() + 5
+    while True:
+        try:
+            return question(), None
+        except zmqdata.errors.AlreadyExistsError as error:
+            if time.monotonic() > deadline:
+                return None, error.with_traceback(None)
+        except Exception as error:
+            return None, error.with_traceback(None)
+
+
+def _asked(built: Built, got: list[Any]) -> list[str]:
+    """What differs in the length, a fold, single elements by number, and the only element."""
+    found = []
+    if built.numpy.cardinality() == int(built.tensor.cardinality()):
+        theirs, mine = (_answer(lambda dataset=dataset: len(dataset)) for dataset in (built.tensor, built.numpy))
+        if theirs[0] != mine[0] or type(theirs[1]) is not type(mine[1]):
+            found.append(f"len(): tf {theirs}, zmqdata {mine} {built.names}")
+    if built.has("ragged"):
+        return found
+    folded, error = _answer(lambda: int(built.tensor.reduce(np.int64(0), lambda old, x: old + TENSOR.total(x))))
+    mine = _answer(lambda: int(built.numpy.reduce(np.int64(0), lambda old, x: old + NUMPY.total(x))))
+    if error is None and mine != (folded, None):
+        found.append(f"reduce(): tf {folded}, zmqdata {mine} {built.names}")
+    if built.has(*UNORDERED):
+        return found
+    only = [_answer(lambda dataset=dataset: dataset.get_single_element()) for dataset in (built.tensor, built.numpy)]
+    if (only[0][1] is None) != (only[1][1] is None) or (len(got) == 1) != (only[1][1] is None):
+        found.append(f"get_single_element(): tf {only[0]}, zmqdata {only[1]} {built.names}")
+    return found + _asked_by_number(built, got)
+
+
+def _asked_by_number(built: Built, got: list[Any]) -> list[str]:
+    """What differs in at(): where TensorFlow has random access zmqdata has it, too, and it is the same element."""
+    for index in sorted({-1, 0, len(got) // 2, len(got) - 1, len(got)}):
+        theirs, error = _answer(lambda index=index: TENSOR.at(built.tensor, index))
+        mine, refusal = _answer(lambda index=index: NUMPY.at(built.numpy, index))
+        if refusal is None and (not 0 <= index < len(got) or plain_element(mine, built.loose) != got[index]):
+            return [f"at({index}): zmqdata {mine}, while its elements are {got} {built.names}"]
+        if error is None and refusal is not None and not _knows_no_numbers(built, refusal):
+            return [f"at({index}): tf {theirs}, zmqdata {type(refusal).__name__}: {refusal} {built.names}"]
+        outside = isinstance(error, tf.errors.OutOfRangeError)
+        if outside and not isinstance(refusal, (IndexError, zmqdata.errors.UnimplementedError)):
+            return [f"at({index}): tf {error}, zmqdata {mine}, {refusal} {built.names}"]
+    return []

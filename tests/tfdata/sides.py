@@ -5,6 +5,7 @@ Imports TensorFlow: only the differential test loads it.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,35 @@ import tensorflow as tf
 import zmqdata
 
 TEXT = "text"
+Point = namedtuple("Point", "x y")
+
+
+def whole(parts: Any) -> Any:
+    """The element that a function got as its arguments."""
+    return parts[0] if len(parts) == 1 else parts
 
 
 class NumpySide:
     """zmqdata, with functions on numpy elements."""
 
     Dataset = zmqdata.Dataset
+    TextLineDataset = zmqdata.TextLineDataset
+    TFRecordDataset = zmqdata.TFRecordDataset
+    FixedLengthRecordDataset = zmqdata.FixedLengthRecordDataset
+    CsvDataset = zmqdata.CsvDataset
+    SqlDataset = zmqdata.SqlDataset
+    Options = zmqdata.Options
     int64 = np.int64
+    int32 = np.int32
+
+    def dtype(self, dtype: Any) -> Any:
+        return dtype
+
+    def constant(self, value: Any, dtype: Any) -> Any:
+        return value if dtype is str else dtype(value)
+
+    def all_equal(self, one: Any, other: Any) -> Any:
+        return np.all(one == other)
 
     def leaves(self, element: Any) -> list[Any]:
         return [np.asarray(leaf) for leaf in optree.tree_leaves(element)]
@@ -69,11 +92,38 @@ class NumpySide:
     def from_list(self, elements: list[Any]) -> Any:
         return zmqdata.Dataset.from_list(elements)
 
+    def at(self, dataset: Any, index: int) -> Any:
+        return dataset.at(index)
+
+    def slices(self, *batch: Any) -> Any:
+        return zmqdata.Dataset.from_tensor_slices(whole(batch))
+
+    def padded(self, ragged: Any) -> Any:
+        return ragged.to_tensor() if isinstance(ragged, zmqdata.RaggedTensor) else ragged
+
 
 class TensorSide:
     """TensorFlow, with the same functions on tensors."""
 
     Dataset = tf.data.Dataset
+    TextLineDataset = tf.data.TextLineDataset
+    TFRecordDataset = tf.data.TFRecordDataset
+    FixedLengthRecordDataset = tf.data.FixedLengthRecordDataset
+    CsvDataset = tf.data.experimental.CsvDataset
+    SqlDataset = tf.data.experimental.SqlDataset
+    Options = tf.data.Options
+
+    def dtype(self, dtype: Any) -> Any:
+        return tf.string if dtype is str else tf.as_dtype(dtype)
+
+    def constant(self, value: Any, dtype: Any) -> Any:
+        return tf.constant(value, self.dtype(dtype))
+
+    def all_equal(self, one: Any, other: Any) -> Any:
+        return tf.reduce_all(tf.equal(one, other))
+
+    def int32(self, number: Any) -> Any:
+        return tf.cast(number, tf.int32)
 
     def int64(self, number: Any) -> Any:
         return tf.cast(number, tf.int64)
@@ -122,6 +172,15 @@ class TensorSide:
 
     def from_list(self, elements: list[Any]) -> Any:
         return tf.data.experimental.from_list(elements)
+
+    def slices(self, *batch: Any) -> Any:
+        return tf.data.Dataset.from_tensor_slices(whole(batch))
+
+    def at(self, dataset: Any, index: int) -> Any:
+        return tf.nest.map_structure(lambda leaf: leaf.numpy(), tf.data.experimental.at(dataset, index))
+
+    def padded(self, ragged: Any) -> Any:
+        return ragged.to_tensor() if isinstance(ragged, tf.RaggedTensor) else ragged
 
 
 NUMPY, TENSOR = NumpySide(), TensorSide()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +23,9 @@ from zmqdata.transport.addresses import (
     interface_addresses,
     join_address,
     local_address_towards,
-    parse_port_range,
     parse_service,
     resolve_host,
+    somebody_listens,
     split_address,
 )
 
@@ -182,17 +183,17 @@ class _Missing:
         raise FileNotFoundError(self.path)
 
 
-@pytest.mark.parametrize(("text", "ports"), [("7000-7100", (7000, 7100)), (" 7000 ", (7000, 7000)), ("1-1", (1, 1))])
-def test_a_range_of_ports_is_two_numbers(text: str, ports: tuple[int, int]) -> None:
-    """A range is first and last port, or a single one."""
-    assert parse_port_range(text) == ports
-
-
-@pytest.mark.parametrize("text", ["", "a-b", "0-5", "7-5", "1-65536", "1-2-3", "-5", "1 - 2"])
-def test_what_is_no_range_of_ports_is_refused(text: str) -> None:
-    """Anything else is refused with an example of what is expected."""
-    with pytest.raises(ValueError, match="such as 7000-7100"):
-        parse_port_range(text)
+def test_who_listens_is_found_out(tmp_path: Path) -> None:
+    """An endpoint at which somebody listens is told from one at which nobody does, over tcp and ipc."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        assert somebody_listens(endpoint)
+    assert not somebody_listens(endpoint)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(str(tmp_path / "s"))
+        assert not somebody_listens(f"ipc://{tmp_path}/s")
+        server.listen()
+        assert somebody_listens(f"ipc://{tmp_path}/s")
 
 
 def test_taken_ports_are_passed_over_until_none_is_left() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -49,3 +52,36 @@ def test_a_folder_that_is_open_to_others_is_refused() -> None:
     user_folder().chmod(0o755)
     with pytest.raises(PermissionError, match="zmqdata-"):
         SocketFolder()
+
+
+def test_folders_made_at_the_same_time_leave_each_other_alone() -> None:
+    """One that is just being made is not taken for one whose owner is dead."""
+    made: list[SocketFolder] = []
+    threads = [threading.Thread(target=lambda: made.extend(SocketFolder() for _ in range(20))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 160
+    assert all((folder.path / "owner").exists() for folder in made)
+    for folder in made:
+        folder.close()
+
+
+def test_a_process_has_one_folder_for_as_long_as_it_lives() -> None:
+    """It is removed at the end; a forked child leaves it alone."""
+    code = """
+import os
+from zmqdata.transport.folders import own_folder
+path = own_folder()
+assert path == own_folder()
+child = os.fork()
+if child == 0:
+    raise SystemExit
+os.waitpid(child, 0)
+assert path.exists()
+print(path)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip()
+    assert not Path(done.stdout.strip()).exists()

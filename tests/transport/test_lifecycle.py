@@ -2,56 +2,194 @@
 
 from __future__ import annotations
 
+import gc
+import subprocess
+import sys
+import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from zmqdata import DispatchServer, WorkerConfig, WorkerServer
+from zmqdata import DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer
+from zmqdata.errors import NotFoundError
+from zmqdata.testing.cluster import await_condition, listens, no_leaks
+from zmqdata.testing.forks import told_by_child
+
+NOWHERE = "tcp://127.0.0.1:1"
 
 
-def make_dispatcher() -> DispatchServer:
-    return DispatchServer(start=False)
+def make_dispatcher(start: bool = False) -> DispatchServer:
+    return DispatchServer(start=start)
 
 
-def make_worker() -> WorkerServer:
-    return WorkerServer(WorkerConfig(dispatcher_address="tcp://127.0.0.1:1"), start=False)
+def make_worker(start: bool = False) -> WorkerServer:
+    return WorkerServer(WorkerConfig(dispatcher_address=NOWHERE), start=start)
 
 
-@pytest.mark.parametrize("make", [make_dispatcher, make_worker])
+BOTH = pytest.mark.parametrize("make", [make_dispatcher, make_worker])
+
+
+@BOTH
 def test_starting_and_stopping_twice_changes_nothing(make: Callable[[], Any]) -> None:
     """start() twice and stop() twice are as good as once."""
-    server = make()
-    server.start()
-    server.start()
-    assert not server.join(0)
-    server.stop()
-    server.stop()
-    assert server.join(0)
-
-
-@pytest.mark.parametrize("make", [make_dispatcher, make_worker])
-def test_no_second_life(make: Callable[[], Any]) -> None:
-    """A stopped server cannot be started again, and says so in tf.data's words."""
-    server = make()
-    server.stop()
-    with pytest.raises(RuntimeError, match="Server cannot be started after it has been stopped"):
+    with no_leaks():
+        server = make()
         server.start()
+        address = server.address
+        server.start()
+        assert server.address == address
+        assert not server.join(0)
+        server.stop()
+        server.stop()
+        assert server.join(0)
+
+
+@BOTH
+def test_no_second_life(make: Callable[[bool], Any]) -> None:
+    """A stopped server cannot be started again, and says so in tf.data's words, whether it ever ran or not."""
+    for ran in (True, False):
+        server = make(ran)
+        server.stop()
+        with pytest.raises(RuntimeError, match="Server cannot be started after it has been stopped"):
+            server.start()
+
+
+@BOTH
+def test_join_returns_at_once_on_a_stopped_server(make: Callable[[bool], Any]) -> None:
+    """join() waits for a running server until somebody stops it, and for a stopped one not at all."""
+    server = make(True)
+    joined = threading.Thread(target=server.join)
+    joined.start()
+    assert joined.is_alive()
+    server.stop()
+    joined.join(10)
+    assert not joined.is_alive()
+    assert server.join() is server.join(5) is True
+
+
+@BOTH
+def test_there_is_nothing_to_join_before_the_start(make: Callable[[], Any]) -> None:
+    """join() on a server that was never started is an error instead of a wait without end."""
+    with pytest.raises(RuntimeError, match=r"was not started; call start\(\) before join\(\)"):
+        make().join()
+
+
+@BOTH
+def test_a_server_that_nobody_has_any_more_stops(make: Callable[[bool], Any]) -> None:
+    """A server that is destroyed frees its port and its threads."""
+    with no_leaks():
+        server = make(True)
+        address, gone = server.address, weakref.ref(server)
+        assert listens(address)
+        del server
+        gc.collect()
+        assert gone() is None
+        await_condition(lambda: not listens(address))
+
+
+def test_a_server_may_be_destroyed_in_its_own_thread() -> None:
+    """A server whose last reference is dropped in its loop stops too."""
+    with no_leaks():
+        server = DispatchServer()
+        address = server.address
+        shell = server._own_shell()
+        assert shell is not None
+        held, dropped = [server], threading.Event()
+        del server
+        post = shell.loop.post
+        del shell
+        post(lambda: (held.clear(), dropped.set()))  # type: ignore[arg-type]
+        assert dropped.wait(10)
+        await_condition(lambda: not listens(address))
+
+
+@pytest.mark.realprocess
+@pytest.mark.parametrize("what", ["DispatchServer()", "WorkerServer(WorkerConfig('127.0.0.1:1'))"])
+def test_a_process_ends_with_a_running_server(what: str) -> None:
+    """A script that forgets to stop its server ends all the same, without a word."""
+    program = f"from zmqdata import *; from zmqdata import WorkerConfig; kept = {what}"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_a_forked_child_ends_nothing() -> None:
+    """A server that is destroyed in a forked child goes on in the parent."""
+    held = [DispatchServer()]
+    address = held[0].address
+
+    def drop() -> bool:
+        held.clear()
+        gc.collect()
+        return listens(address)
+
+    assert told_by_child(drop) == "True"
+    assert listens(address)
+    held[0].stop()
 
 
 def test_no_address_before_the_start() -> None:
     """A server that was not started has no address, no workers and no tasks."""
-    with pytest.raises(RuntimeError, match="before start"):
-        _ = make_dispatcher().target
-    with pytest.raises(RuntimeError, match="before start"):
-        _ = make_worker().address
+    for ask in (lambda: make_dispatcher().target, lambda: make_dispatcher().address, lambda: make_worker().address):
+        with pytest.raises(RuntimeError, match="before start"):
+            ask()
     assert make_dispatcher().num_workers() == make_worker().num_tasks() == 0
     assert not make_worker().wait_registered(0)
 
 
 def test_counts() -> None:
-    """A dispatcher knows its workers, a worker that it is known."""
-    with DispatchServer() as dispatcher, WorkerServer(WorkerConfig(dispatcher_address=dispatcher.target)) as worker:
-        assert worker.wait_registered(10)
-        assert dispatcher.num_workers() == 1
-        assert worker.address.startswith("tcp://127.0.0.1:")
+    """A dispatcher knows its workers until they stop, a worker that it is known; both say where they are."""
+    with DispatchServer() as dispatcher:
+        with WorkerServer(WorkerConfig(dispatcher_address=dispatcher.target)) as worker:
+            assert worker.wait_registered(10)
+            assert dispatcher.num_workers() == 1
+            assert worker.num_tasks() == 0
+            assert worker.address.startswith("tcp://127.0.0.1:")
+            assert dispatcher.target == dispatcher.address
+        await_condition(lambda: dispatcher.num_workers() == 0)
+
+
+def test_the_address_is_told_after_the_end() -> None:
+    """A stopped server still says where it was."""
+    server = DispatchServer()
+    target = server.target
+    server.stop()
+    assert server.target == target
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: DispatchServer(5), TypeError, "`config` must be DispatcherConfig, got 5 of type int"),
+        (lambda: DispatchServer(WorkerConfig(NOWHERE)), TypeError, "`config` must be DispatcherConfig, got Worker"),
+        (lambda: DispatchServer(DispatcherConfig(), 1), TypeError, "`start` must be bool, got 1"),
+        (lambda: DispatchServer(start=None), TypeError, "`start` must be bool, got None"),
+        (lambda: WorkerServer(None), TypeError, "`config` must be WorkerConfig, got None"),
+        (lambda: WorkerServer(NOWHERE), TypeError, "`config` must be WorkerConfig, got 'tcp://127.0.0.1:1'"),
+        (lambda: WorkerServer(WorkerConfig(NOWHERE), "yes"), TypeError, "`start` must be bool, got 'yes'"),
+        (lambda: WorkerServer(WorkerConfig("grp://a:1"), False), NotFoundError, "No credentials factory .* grp"),
+        (lambda: WorkerServer(WorkerConfig("a:b:c"), False), ValueError, "Malformed address 'a:b:c'"),
+        (lambda: WorkerServer(WorkerConfig(NOWHERE, worker_address="a:b:c"), False), ValueError, "Malformed address"),
+        (
+            lambda: WorkerServer(WorkerConfig(NOWHERE, data_transfer_address="a b"), False),
+            ValueError,
+            "Malformed address",
+        ),
+    ],
+)
+def test_a_server_refuses(make: Callable[[], Any], error: type[Exception], text: str) -> None:
+    """An argument of another type, or an address that cannot be understood, is refused before anything starts."""
+    with no_leaks(), pytest.raises(error, match=text):
+        make()
+
+
+@pytest.mark.parametrize("name", ["join", "wait_registered"])
+def test_what_is_no_time_is_refused(name: str) -> None:
+    """A time to wait that is no number, or below zero, is refused at the call."""
+    with make_worker(True) as server:
+        use = getattr(server, name)
+        with pytest.raises(TypeError, match="`timeout` must be a number of seconds or None, got '1'"):
+            use("1")
+        with pytest.raises(ValueError, match="`timeout` must be a number of seconds from 0 up, got -1"):
+            use(-1)

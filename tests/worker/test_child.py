@@ -10,7 +10,7 @@ from dataclasses import asdict
 import pytest
 
 from zmqdata.config import WorkerConfig
-from zmqdata.worker.child import one_line, read_config
+from zmqdata.worker.child import one_line
 
 CHATTY = """
 import os, sys
@@ -40,7 +40,7 @@ def test_pipelines_do_not_speak_for_the_child() -> None:
 def test_a_configuration_survives_the_command_line(ports: tuple[int, int] | None) -> None:
     """A configuration is the same after having been JSON."""
     config = WorkerConfig("tcp://10.0.0.1:5050", worker_tags=("GPU",), data_ports=ports, worker_address="gate:%port%")
-    assert read_config(json.loads(json.dumps(asdict(config)))) == config
+    assert WorkerConfig(**json.loads(json.dumps(asdict(config)))) == config
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -95,6 +96,29 @@ def test_a_child_is_told_everything_on_its_command_line() -> None:
     assert (told["log_level"], told["parent"], told["config"]["worker_tags"]) == ("debug", os.getpid(), ["GPU"])
 
 
+def test_data_ports_of_children_follow_each_other() -> None:
+    """With one data port each child takes the next one, as with the control port; without it any."""
+    children = child_configs(WorkerConfig(HERE, port=7000, data_transfer_port=8000), 2)
+    assert [(child.port, child.data_transfer_port) for child in children] == [(7000, 8000), (7001, 8001)]
+    assert [child.data_transfer_port for child in child_configs(WorkerConfig(HERE), 2)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"data_transfer_port": 65535}, "2 processes do not fit between data port 65535 and 65535"),
+        (
+            {"data_transfer_address": "gate:7000", "data_transfer_port": 7000},
+            "announced as 'gate:7000'; write 'gate:%dts_port%'",
+        ),
+    ],
+)
+def test_children_with_one_data_port_between_them_are_refused(given: dict[str, Any], text: str) -> None:
+    """Children that would need the same data port, or announce the same, are refused."""
+    with pytest.raises(ValueError, match=text):
+        child_configs(WorkerConfig(HERE, **given), 2)
+
+
 def test_children_use_one_thread_and_one_hash_seed() -> None:
     """Numeric libraries use one thread in each child, and sets have the same order in all."""
     environment = child_environment()
@@ -175,6 +199,19 @@ def test_a_child_that_does_not_end_is_killed(
     with caplog.at_level(logging.WARNING), no_leaks():
         assert Supervisor(children(deaf), stop_now, signals).run() == 0
     assert any("it is killed" in text for text in caplog.messages)
+
+
+@pytest.mark.realprocess
+def test_a_quiet_period_comes_before_the_grace(
+    signals: StopSignals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A child that still sends what it has made is not killed before its quiet period is over."""
+    monkeypatch.setattr(module, "GRACE", 0.0)
+    late = "import select, signal, sys; late = lambda *_: (select.select([], [], [], 0.2), sys.exit()); "
+    late += "signal.signal(signal.SIGTERM, late); "
+    with caplog.at_level(logging.WARNING), no_leaks():
+        assert Supervisor(children(late + READY), stop_now, signals, quiet_period=20.0).run() == 0
+    assert caplog.messages == []
 
 
 @pytest.mark.realprocess

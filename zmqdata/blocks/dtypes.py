@@ -69,7 +69,7 @@ def describe(dtype: DType) -> DTypeSpec:
     """
     if dtype.subdtype is not None:
         item, shape = dtype.subdtype
-        return Repeated(describe(item), shape)  # type: ignore[arg-type]
+        return Repeated(describe(item), shape)  # type: ignore[arg-type]  # a tuple of ints
     if dtype.fields is None:
         return dtype.str
     places = [dtype.fields[name] for name in dtype.names or ()]

@@ -30,6 +30,7 @@ from zmqdata.blocks.structures import (
     TupleOf,
 )
 from zmqdata.ragged import RaggedTensor
+from zmqdata.shippednames import plain_name
 
 Flatten: TypeAlias = Callable[[object], "Sequence[object] | None"]
 
@@ -94,7 +95,7 @@ class _Description:
         form: Literal["namedtuple", "dataclass"] = "namedtuple" if isinstance(value, tuple) else "dataclass"
         parts = [(_field(value, name, path), f"{path}.{name}") for name in names]
         children = self._nodes_of(parts, depth, in_dataclass or form == "dataclass")
-        return RecordOf(form, cls.__module__, cls.__qualname__, names, children)
+        return RecordOf(form, plain_name(cls.__module__), cls.__qualname__, names, children)
 
     def _ragged_of(self, ragged: RaggedTensor) -> RaggedOf:
         if isinstance(ragged.values, RaggedTensor):
@@ -218,7 +219,12 @@ def _opener(node: DictOf | TupleOf | RecordOf | RaggedOf, example: object) -> Fl
     cls = type(example)
     if isinstance(node, TupleOf) or node.form == "namedtuple":
         arity = len(node.children)
-        return lambda element: element if type(element) is cls and len(element) == arity else None  # type: ignore[arg-type,return-value]
+
+        def open_tuple(element: Any) -> Sequence[object] | None:
+            values: Sequence[object] = element
+            return values if type(element) is cls and len(values) == arity else None
+
+        return open_tuple
     fields = node.fields
 
     def open_dataclass(element: object) -> Sequence[object] | None:

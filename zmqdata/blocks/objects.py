@@ -22,6 +22,7 @@ from zmqdata.blocks.compression import ALIGNMENT, Bytes, decode_buffer
 from zmqdata.blocks.names import attribute, is_closed, named, set_state, walk
 from zmqdata.errors import ProtocolError
 from zmqdata.remote_errors import text_of
+from zmqdata.shippednames import plain_name
 
 OUT_OF_BAND = 16 * 1024
 """Buffers of fewer bytes are part of the pickle; larger ones are sent from where they are, and received as views."""
@@ -82,7 +83,7 @@ class _Pickler(pickle.Pickler):
         if owner is not None and not isinstance(owner, types.ModuleType):
             attribute(owner, value.__name__)
             return NotImplemented
-        module, qualname = value.__module__, value.__qualname__
+        module, qualname = plain_name(value.__module__), value.__qualname__
         if "<" in qualname:
             raise ProtocolError(f"{module}.{qualname} is made within a function, where nobody else can find it")
         if is_closed(module) or walk(module, qualname) is value:

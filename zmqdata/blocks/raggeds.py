@@ -35,7 +35,7 @@ def check_ragged(node: Node, columns: Iterator[Values]) -> None:
         below.append(node)
         node = node.children[0]
     values = next(columns)(0)
-    lengths = [len(value) for value in values]  # type: ignore[arg-type]
+    lengths = [len(value) for value in values]  # type: ignore[arg-type]  # only arrays are ragged
     for _ in below:
         splits: list[Any] = [*next(columns)(0)]
         for length, one in zip(lengths, splits, strict=True):

@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -56,7 +56,18 @@ def check_timeout(name: str, seconds: object) -> None:
         raise ValueError(f"`{name}` must be a positive number of seconds, got {seconds!r}")
 
 
-def call(endpoint: str, ask: m.Message, answer: type[AnswerT], request: str, timeout: float) -> AnswerT:
+def _say_nothing(message: object) -> Sequence[m.Message]:
+    return ()
+
+
+def call(
+    endpoint: str,
+    ask: m.Message,
+    answer: type[AnswerT],
+    request: str,
+    timeout: float,
+    reply: Callable[[object], Sequence[m.Message]] = _say_nothing,
+) -> AnswerT:
     """Sends an ask until it is answered.
 
     Args:
@@ -64,7 +75,8 @@ def call(endpoint: str, ask: m.Message, answer: type[AnswerT], request: str, tim
         ask: an ask that may be repeated.
         answer: the class of the answer that is expected.
         request: the ask's request id.
-        timeout: seconds after which to give up.
+        timeout: seconds of silence after which to give up.
+        reply: what to send after an answer of another class.
 
     Raises:
         UnavailableError: no dispatcher has answered in time.
@@ -72,13 +84,19 @@ def call(endpoint: str, ask: m.Message, answer: type[AnswerT], request: str, tim
     """
     socket = sockets.control_dealer(client_context(), endpoint)
     try:
-        return _converse(socket, endpoint, ask, answer, request, timeout)
+        return _converse(socket, endpoint, ask, answer, request, timeout, reply)
     finally:
         socket.close(linger=0)
 
 
 def _converse(
-    socket: zmq.Socket[bytes], endpoint: str, ask: m.Message, answer: type[AnswerT], request: str, timeout: float
+    socket: zmq.Socket[bytes],
+    endpoint: str,
+    ask: m.Message,
+    answer: type[AnswerT],
+    request: str,
+    timeout: float,
+    reply: Callable[[object], Sequence[m.Message]],
 ) -> AnswerT:
     began = time.monotonic()
     patience = FIRST_PATIENCE
@@ -104,9 +122,14 @@ def _converse(
                 socket.send_multipart(wire.pack(ask))
         wait = min(repeat_at, began + timeout, began + SAY_SO_AFTER if not said else repeat_at) - now
         if socket.poll(max(1, int(wait * 1000))):
-            found = _answer(socket.recv_multipart(), answer, request)
-            if found is not None:
+            found = _answer(socket.recv_multipart(), request)
+            if isinstance(found, answer):
                 return found
+            if found is not None:
+                began, patience = time.monotonic(), FIRST_PATIENCE
+                repeat_at = began + SAY_SO_AFTER
+                for message in reply(found):
+                    socket.send_multipart(wire.pack(message))
 
 
 def likely_cause(endpoint: str) -> str:
@@ -125,7 +148,7 @@ def likely_cause(endpoint: str) -> str:
     return "Is it running, and can this machine reach it?"
 
 
-def _answer(frames: list[bytes], answer: type[AnswerT], request: str) -> AnswerT | None:
+def _answer(frames: list[bytes], request: str) -> object:
     try:
         message: Any = wire.to_client.control(frames)
     except ProtocolError as error:
@@ -135,7 +158,7 @@ def _answer(frames: list[bytes], answer: type[AnswerT], request: str) -> AnswerT
         return None
     if isinstance(message, m.RequestRefused):
         raise BY_NAME.get(message.error, DataServiceError)(message.text)
-    return message if isinstance(message, answer) else None
+    return message
 
 
 def ask_dispatcher(
@@ -147,10 +170,10 @@ def ask_dispatcher(
 
 
 def status(service: str, timeout: float = 10.0) -> dict[str, Any]:
-    """How things stand at a dispatcher: workers, jobs, tasks, rejected input, as plain data.
+    """How things stand at a dispatcher or a worker, as plain data; ``docs/configuration.md`` says what is in it.
 
     Args:
-        service: where the dispatcher is, ``"tcp://host:port"``.
+        service: where the dispatcher is, or the worker, ``"tcp://host:port"``.
         timeout: seconds to wait for its answer.
 
     Raises:

@@ -11,13 +11,21 @@ from zmqdata.errors import DataServiceError
 
 
 class Delivery:
-    """A block in the queue: its elements as an iterator that knows how many are left, or the failure to raise."""
+    """A block in the queue, or part of one.
 
-    __slots__ = ("elements", "failure", "header", "taken", "told")
+    Its elements stand in an iterator that knows how many are left; a failure to raise stands for one of them.
+    """
 
-    def __init__(self, header: m.Block, skip: int, elements: list[Any], failure: DataServiceError | None) -> None:
+    __slots__ = ("elements", "failure", "header", "size", "stop", "taken", "told")
+
+    def __init__(
+        self, header: m.Block, skip: int, stop: int, elements: list[Any], failure: DataServiceError | None
+    ) -> None:
         self.header = header
         self.told = header.first + skip
+        self.stop = header.first + stop
+        # The credit of a block returns with its last element.
+        self.size = header.size if stop == header.count else 0
         self.elements: Iterator[Any] = iter(elements)
         self.failure = failure
         self.taken = False
@@ -30,7 +38,7 @@ class Delivery:
     @property
     def handed_out(self) -> int:
         """The number of the element that the training loop takes next."""
-        return self.header.first + self.header.count - self.left
+        return self.stop - self.left
 
     def take_failure(self) -> DataServiceError | None:
         """The failure, once: kept here, its traceback would keep the iterator alive for ever."""

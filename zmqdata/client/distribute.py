@@ -5,91 +5,44 @@ from __future__ import annotations
 import itertools
 import logging
 import secrets
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-import msgspec
-
 from zmqdata import messages as m
 from zmqdata.blocks import validate_compression
-from zmqdata.client.calls import ask_dispatcher, check_timeout
+from zmqdata.client.calls import check_timeout
 from zmqdata.client.options import CrossTrainerCache, ReadOptions, checked_options
 from zmqdata.client.policies import ShardingPolicy
 from zmqdata.client.reader import ServiceIterator
+from zmqdata.client.registration import Registration, describe_dataset, registration_of
 from zmqdata.core.consumer import ConsumerProfile
 from zmqdata.dataset import Dataset
-from zmqdata.errors import FailedPreconditionError, NotFoundError, UnimplementedError
+from zmqdata.errors import (
+    InvalidArgumentError,
+    ProtocolError,
+)
 from zmqdata.iterators import Context, ElementIterator, make_iterator
-from zmqdata.nodes import Infer, Node, split_sources
-from zmqdata.pipelines import PackedPipeline, pack_pipeline
-from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, decode_spec, encode_spec
+from zmqdata.nodes import Infer, Node
+from zmqdata.pipelines import ShippedSource
+from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, decode_spec
 from zmqdata.transport.addresses import host_token, parse_service
 from zmqdata.transport.local import local_workers, token_of_process
 
 log = logging.getLogger(__name__)
 
 DISPATCHER_TIMEOUT = 3600.0
-@dataclass
-class Registration:
-    """A dataset on its way to a dispatcher, or known there by its id. ``node`` is None where only the id is ours."""
-
-    service: str | tuple[str, str]
-    timeout: float
-    description: m.DatasetDescription
-    pipeline: bytes = b""
-    dataset_id: str | None = None
-    node: Node | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def resolve(self) -> str:
-        """The dataset's id; registers it the first time, and again at a dispatcher that has forgotten it."""
-        with self._lock:
-            if self.dataset_id is not None and self.node is not None and not self._is_known(self.dataset_id):
-                log.info("dataset %s is registered anew: the dispatcher was restarted", self.dataset_id)
-                self._repack(self.node)
-                self.dataset_id = None
-            if self.dataset_id is None:
-                self.dataset_id = self.register(None)
-                # Hundreds of megabytes, perhaps, that are seldom needed again.
-                self.pipeline = b""
-            return self.dataset_id
-
-    def _is_known(self, dataset_id: str) -> bool:
-        """Whether the id still means this dataset: the next life of a dispatcher may give it to another."""
-        try:
-            found = describe_dataset(self.service, dataset_id, self.timeout)
-        except NotFoundError:
-            return False
-        return found.fingerprint == self.description.fingerprint
-
-    def _repack(self, node: Node) -> None:
-        packed = pack_pipeline(node)
-        self.pipeline = msgspec.msgpack.encode(packed)
-        self.description = msgspec.structs.replace(self.description, digest=packed.digest)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A pipeline that reads from the service may itself be distributed.
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
-
-    def register(self, dataset_id: str | None, keep: bool = False) -> str:
-        """Registers it under this id, or one that the dispatcher chooses; to be kept also while nobody uses it."""
-
-        def ask(request: str) -> m.RegisterDataset:
-            return m.RegisterDataset(request, dataset_id, self.description, self.pipeline, keep)
-
-        return ask_dispatcher(self.service, ask, m.DatasetRegistered, self.timeout).dataset_id
+CONSUMER_TIMEOUT = 300.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Distributed(Node):
+class DataServiceDataset(Node):
     """A source that reads a job of the service. Each iterator made of it reads the next repetition."""
 
     operation: ClassVar[str] = "distribute"
+    refills: ClassVar[bool] = True
+    restoring: ClassVar[str] = "is refused in this version"
+    own_state: ClassVar[int] = 0
 
     registration: Registration
     options: ReadOptions
@@ -107,8 +60,10 @@ class Distributed(Node):
 
     @property
     def cardinality(self) -> int:
-        """tf.data's rule: known only where it is zero or infinite."""
+        """tf.data's rule: known only where it is zero or infinite, as it is where consumers read in step."""
         inner = self.registration.description.cardinality
+        if self.options.num_consumers is not None:
+            return INFINITE_CARDINALITY if self.options.finite is None else UNKNOWN_CARDINALITY
         return inner if inner in (0, INFINITE_CARDINALITY) else UNKNOWN_CARDINALITY
 
     def spec(self, infer: Infer) -> Any:
@@ -128,6 +83,9 @@ class Distributed(Node):
             block_elements=options.max_outstanding_requests,
             cache=cache is not None,
             by_reference=options.is_local,
+            num_consumers=options.num_consumers,
+            finite=options.finite,
+            consumer_timeout=options.consumer_timeout,
         )
         return ConsumerProfile(
             client=secrets.token_hex(16),
@@ -139,14 +97,14 @@ class Distributed(Node):
             host=host_token(),
             transports=options.transports,
             heartbeat=options.heartbeat,
-            reader=m.Reader(trainer_id=cache.trainer_id if cache is not None else ""),
+            reader=m.Reader(options.consumer_index, cache.trainer_id if cache is not None else ""),
             local_workers=local_workers(),
             process=token_of_process() if options.is_local else "",
         )
 
 
-@make_iterator.register(Distributed)
-def _read(node: Distributed, context: Context) -> ElementIterator:
+@make_iterator.register(DataServiceDataset)
+def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
     return ServiceIterator(node.profile())
 
 
@@ -154,6 +112,8 @@ def distribute(
     processing_mode: ShardingPolicy | str,
     service: str | tuple[str, str],
     job_name: str | None = None,
+    consumer_index: int | None = None,
+    num_consumers: int | None = None,
     *,
     max_outstanding_requests: int | None = None,
     data_transfer_protocol: str | None = None,
@@ -162,6 +122,9 @@ def distribute(
     target_workers: str = "AUTO",
     task_refresh_interval_hint_ms: int | None = None,
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
+    ship: Sequence[ShippedSource] = (),
+    finite: str | None = None,
+    consumer_timeout: float = CONSUMER_TIMEOUT,
 ) -> Callable[[Dataset], Dataset]:
     """Has the dataset that it is applied to run by the service's workers (tf.data's ``distribute``).
 
@@ -175,6 +138,9 @@ def distribute(
         service: the dispatcher, ``"tcp://host:port"``, ``"host:port"`` or ``(protocol, address)``.
         job_name: clients that give the same name share the job: each element goes to one of them. None: a job of its
             own for this dataset object.
+        consumer_index: for coordinated reads, which of the ``num_consumers`` this client is, from 0 on.
+        num_consumers: how many clients read the job in step: step n of each of them comes from the same worker and the
+            same round of ``num_consumers`` elements there (tf.data's coordinated reads).
         max_outstanding_requests: most elements that each worker may have on its way to this client; None: as many as
             it takes to keep the training loop from waiting, within a budget of bytes. Clients that share a job should
             give the same number: the first one's bounds how many elements travel together.
@@ -187,13 +153,23 @@ def distribute(
             ``"LOCAL"`` (those in this process; elements are taken as they are, without serialisation).
         task_refresh_interval_hint_ms: how often to speak to the dispatcher, in milliseconds; None: each second.
         dispatcher_timeout: seconds to do without an answer of the dispatcher before ``UnavailableError``; ours.
+        ship: modules and packages of yours that workers lack: the modules themselves, their names, or paths to their
+            folders or ``.py`` files. Their source goes along, once, and only this dataset imports it; what the script
+            itself defines needs no mention. ``docs/shipping-code.md`` has the limits. Ours.
+        finite: what becomes, in coordinated reads, of a last round that is not full: ``"drop"`` (left out and counted)
+            or ``"pad"`` (filled with its own elements). None: the dataset must be infinite, as in tf.data; ours.
+        consumer_timeout: seconds for which the other consumers of a coordinated job wait for one that has not come or
+            has died; then all get ``UnavailableError``. Who comes in time goes on where that one was; ours.
 
     Returns:
         A function for ``Dataset.apply``.
 
     Raises:
-        ValueError: an argument has a wrong type or value; the text says what was expected.
+        ValueError: an argument has a wrong type or value; the text says what was expected. By the returned function
+            also for a module that cannot be shipped.
         InvalidArgumentError: arguments contradict each other.
+        FailedPreconditionError: (by iterators) coordinated reads of a finite dataset without ``finite``, or as a
+            consumer that another client reads as.
         NotFoundError: ``service`` or ``data_transfer_protocol`` names a protocol that does not exist.
         TypeError: (by the returned function) the pipeline holds something that cannot be sent to another process.
 
@@ -216,13 +192,19 @@ def distribute(
         target_workers=target_workers,
         task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
         dispatcher_timeout=dispatcher_timeout,
+        consumer_index=consumer_index,
+        num_consumers=num_consumers,
+        finite=finite,
+        consumer_timeout=consumer_timeout,
     )
 
     def apply_distribute(dataset: Dataset) -> Dataset:
         if not isinstance(dataset, Dataset):
             raise TypeError(f"distribute() is applied to a Dataset: dataset.apply(distribute(...)). Got {dataset!r}")
-        registration = registration_of(dataset.node, options.service, options.compression, options.dispatcher_timeout)
-        return Dataset(Distributed(registration=registration, options=options, original=dataset.node))
+        registration = registration_of(
+            dataset.node, options.service, options.compression, options.dispatcher_timeout, ship
+        )
+        return Dataset(DataServiceDataset(registration=registration, options=options, original=dataset.node))
 
     return apply_distribute
 
@@ -234,8 +216,11 @@ def register_dataset(
     dataset_id: str | None = None,
     *,
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
+    ship: Sequence[ShippedSource] = (),
 ) -> str:
     """Registers a dataset for ``from_dataset_id``, here or in other processes (tf.data's ``register_dataset``).
+
+    Its functions may run once here, to find what elements look like.
 
     Args:
         service: the dispatcher, as for ``distribute``.
@@ -244,6 +229,7 @@ def register_dataset(
         dataset_id: the id to register it under; None lets the dispatcher choose. Registering again under an id keeps
             the first dataset.
         dispatcher_timeout: seconds to wait for the dispatcher.
+        ship: as for ``distribute``.
 
     Returns:
         The dataset's id.
@@ -266,7 +252,8 @@ def register_dataset(
     if dataset_id is not None and (not isinstance(dataset_id, str) or not dataset_id):
         raise ValueError(f"`dataset_id` must be a non-empty string or None, got {dataset_id!r}")
     check_timeout("dispatcher_timeout", dispatcher_timeout)
-    registration = registration_of(dataset.node, service, validate_compression(compression), dispatcher_timeout)
+    registration = registration_of(dataset.node, service, validate_compression(compression), dispatcher_timeout, ship)
+    registration.tell_spec(dataset)
     return registration.register(dataset_id, keep=True)
 
 
@@ -276,6 +263,8 @@ def from_dataset_id(
     dataset_id: str,
     element_spec: Any = None,
     job_name: str | None = None,
+    consumer_index: int | None = None,
+    num_consumers: int | None = None,
     *,
     max_outstanding_requests: int | None = None,
     data_transfer_protocol: str | None = None,
@@ -283,6 +272,8 @@ def from_dataset_id(
     target_workers: str = "AUTO",
     task_refresh_interval_hint_ms: int | None = None,
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
+    finite: str | None = None,
+    consumer_timeout: float = CONSUMER_TIMEOUT,
 ) -> Dataset:
     """A dataset that reads what was registered under an id (tf.data's ``from_dataset_id``).
 
@@ -294,12 +285,16 @@ def from_dataset_id(
         dataset_id: what ``register_dataset`` gave.
         element_spec: what elements look like, where the dispatcher does not know it.
         job_name: as for ``distribute``; jobs of different dataset ids never share a name.
+        consumer_index: as for ``distribute``.
+        num_consumers: as for ``distribute``.
         max_outstanding_requests: as for ``distribute``.
         data_transfer_protocol: as for ``distribute``.
         cross_trainer_cache: as for ``distribute``.
         target_workers: as for ``distribute``.
         task_refresh_interval_hint_ms: as for ``distribute``.
         dispatcher_timeout: as for ``distribute``.
+        finite: as for ``distribute``.
+        consumer_timeout: as for ``distribute``.
 
     Returns:
         The distributed dataset.
@@ -327,68 +322,25 @@ def from_dataset_id(
         target_workers=target_workers,
         task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
         dispatcher_timeout=dispatcher_timeout,
+        consumer_index=consumer_index,
+        num_consumers=num_consumers,
+        finite=finite,
+        consumer_timeout=consumer_timeout,
     )
     if not isinstance(dataset_id, str) or not dataset_id:
         raise ValueError(f"`dataset_id` must be a non-empty string, got {dataset_id!r}")
     description = describe_dataset(service, dataset_id, dispatcher_timeout)
     if element_spec is None and description.element_spec is not None:
-        element_spec = decode_spec(description.element_spec)
+        element_spec = _decoded(description.element_spec, dataset_id)
     options = replace(
         options, job_name=f"{dataset_id}_{job_name}" if job_name else None, compression=description.compression
     )
     registration = Registration(service, dispatcher_timeout, description, dataset_id=dataset_id)
-    return Dataset(Distributed(registration=registration, options=options, element_spec=element_spec))
+    return Dataset(DataServiceDataset(registration=registration, options=options, element_spec=element_spec))
 
 
-def describe_dataset(service: str | tuple[str, str], dataset_id: str, timeout: float) -> m.DatasetDescription:
-    """What a dispatcher knows of a dataset.
-
-    Raises:
-        NotFoundError: nothing is registered under this id.
-        UnavailableError: no dispatcher has answered in time.
-    """
-
-    def ask(request: str) -> m.DescribeDataset:
-        return m.DescribeDataset(request, dataset_id)
-
-    return ask_dispatcher(service, ask, m.DatasetDescribed, timeout).description
-
-
-def registration_of(
-    node: Node, service: str | tuple[str, str], compression: str | None, timeout: float
-) -> Registration:
-    """A dataset ready to be registered.
-
-    Raises:
-        TypeError: it holds something that cannot be sent to another process.
-    """
-    packed = pack_pipeline(node)
-    pipeline = msgspec.msgpack.encode(packed)
-    return Registration(service, timeout, _describe(node, packed, compression), pipeline, node=node)
-
-
-def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.DatasetDescription:
+def _decoded(element_spec: bytes, dataset_id: str) -> Any:
     try:
-        sources, reason = tuple(split_sources(node)), ""
-    except (UnimplementedError, FailedPreconditionError) as error:
-        sources, reason = None, str(error)
-    spec = _known_spec(node)
-    return m.DatasetDescription(
-        digest=packed.digest,
-        fingerprint=packed.fingerprint,
-        sources=sources,
-        unsplittable=reason,
-        element_spec=None if spec is None else encode_spec(spec),
-        cardinality=node.cardinality,
-        compression=compression,
-        python=packed.python,
-        version=packed.version,
-    )
-
-
-def _known_spec(node: Node) -> Any:
-    """The spec as far as it follows from the nodes: registering must not run the user's functions here."""
-    try:
-        return node.spec(_known_spec)
-    except Exception:  # a rule that needs the spec of an input that is not known
-        return None
+        return decode_spec(element_spec)
+    except ProtocolError as error:
+        raise InvalidArgumentError(f"Failed to parse element_spec of dataset id {dataset_id}: {error}") from None

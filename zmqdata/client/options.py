@@ -56,6 +56,10 @@ class ReadOptions:
     target_workers: str
     heartbeat: float
     dispatcher_timeout: float
+    consumer_index: int | None
+    num_consumers: int | None
+    finite: str | None
+    consumer_timeout: float
 
     @property
     def is_local(self) -> bool:
@@ -80,6 +84,10 @@ def checked_options(
     target_workers: object,
     task_refresh_interval_hint_ms: object,
     dispatcher_timeout: object,
+    consumer_index: object,
+    num_consumers: object,
+    finite: object,
+    consumer_timeout: object,
 ) -> ReadOptions:
     """The arguments as the user gave them, after all have been checked."""
     policy = parse_processing_mode(processing_mode)
@@ -97,19 +105,27 @@ def checked_options(
         target = "LOCAL"
     _check_protocol(data_transfer_protocol)
     _check_cache(cross_trainer_cache, job_name)
+    _check_consumer(consumer_index, num_consumers, finite, job_name)
+    check_timeout("consumer_timeout", consumer_timeout)
+    if num_consumers is not None:
+        _check_coordinated(target, cross_trainer_cache)
     check_timeout("dispatcher_timeout", dispatcher_timeout)
     milliseconds = 1000 if task_refresh_interval_hint_ms is None else task_refresh_interval_hint_ms
     return ReadOptions(
         policy=policy,
         service=service,  # type: ignore[arg-type]  # checked above, as is what follows
-        job_name=job_name,  # type: ignore[arg-type]
-        max_outstanding_requests=max_outstanding_requests,  # type: ignore[arg-type]
-        data_transfer_protocol=data_transfer_protocol,  # type: ignore[arg-type]
+        job_name=job_name,  # type: ignore[arg-type]  # checked above
+        max_outstanding_requests=max_outstanding_requests,  # type: ignore[arg-type]  # checked above
+        data_transfer_protocol=data_transfer_protocol,  # type: ignore[arg-type]  # checked above
         compression=validate_compression(compression),
-        cross_trainer_cache=cross_trainer_cache,  # type: ignore[arg-type]
+        cross_trainer_cache=cross_trainer_cache,  # type: ignore[arg-type]  # checked above
         target_workers=target,
-        heartbeat=milliseconds / 1000,  # type: ignore[operator]
-        dispatcher_timeout=dispatcher_timeout,  # type: ignore[arg-type]
+        heartbeat=milliseconds / 1000,  # type: ignore[operator]  # checked above
+        dispatcher_timeout=dispatcher_timeout,  # type: ignore[arg-type]  # checked above
+        consumer_index=consumer_index,  # type: ignore[arg-type]  # checked above
+        num_consumers=num_consumers,  # type: ignore[arg-type]  # checked above
+        finite=finite,  # type: ignore[arg-type]  # checked above
+        consumer_timeout=consumer_timeout,  # type: ignore[arg-type]  # checked above
     )
 
 
@@ -137,6 +153,42 @@ def _check_protocol(protocol: object) -> None:
     if protocol is not None and protocol not in TRANSPORTS:
         names = ", ".join(repr(name) for name in TRANSPORTS if name)
         raise NotFoundError(f"Protocol {protocol!r} is not available: `data_transfer_protocol` is None, {names}")
+
+
+def _check_consumer(index: object, count: object, finite: object, job_name: object) -> None:
+    """Refuses what does not name one of the consumers of a coordinated job."""
+    if count is None and index is None:
+        if finite is not None:
+            raise ValueError(f"`finite` is for coordinated reads: got finite={finite!r} without `num_consumers`")
+        return
+    if count is None or index is None:
+        raise ValueError(
+            "`consumer_index` and `num_consumers` belong together: set both or neither. Got "
+            f"consumer_index={index!r} and num_consumers={count!r}"
+        )
+    if type(count) is not int or count < 1:
+        raise ValueError(f"`num_consumers` must be a positive integer or None, got {count!r}")
+    if type(index) is not int or not 0 <= index < count:
+        raise ValueError(f"`consumer_index` must be an integer from 0 to num_consumers - 1, {count - 1}; got {index!r}")
+    if finite not in (None, "drop", "pad"):
+        raise ValueError(f"`finite` must be None, 'drop' or 'pad', got {finite!r}")
+    if job_name is None:
+        raise ValueError(
+            "`job_name` must be set when setting `num_consumers`: it is by this name that the consumers find each other"
+        )
+
+
+def _check_coordinated(target: str, cache: object) -> None:
+    if target == "LOCAL":
+        raise InvalidArgumentError(
+            "Coordinated reads require non-local workers: every consumer reads from every worker. Got "
+            "target_workers='LOCAL' (or data_transfer_protocol='local'); use 'AUTO' or 'ANY'"
+        )
+    if cache is not None:
+        raise InvalidArgumentError(
+            "Cross-trainer caching does not support coordinated reads: leave out `cross_trainer_cache` or "
+            "`num_consumers`"
+        )
 
 
 def _check_cache(cache: object, job_name: object) -> None:

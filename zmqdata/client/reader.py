@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import logging
 import os
 import queue
@@ -30,6 +31,7 @@ from zmqdata.errors import (
     BY_NAME,
     DataLossError,
     DataServiceError,
+    FailedPreconditionError,
     NotFoundError,
     ProtocolError,
     UnimplementedError,
@@ -69,6 +71,7 @@ class ReaderShell:
         self._links: dict[str, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
         self._handovers: dict[str, Handover] = {}
         self._taken: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
+        self._begun: dict[int, tuple[object, Iterator[Any]]] = {}
         self._corrupt = 0
         self._closing = False
         self.loop = Loop(f"zmqdata-client-{profile.client[:6]}", self._tick, 0.2, self._release)
@@ -103,9 +106,11 @@ class ReaderShell:
     def took_all(self, delivery: Delivery) -> None:
         """The training loop has taken the last element of the first block."""
         self._taken.put(delivery)
-        self.loop.post(self._report_taken)
         if self.queue and self.queue[0] is delivery:
             self.queue.popleft()
+        # A part of a block, as numbered consumers get them, returns no credit: it may wait for others to be told with.
+        if delivery.size or not self.queue:
+            self.loop.post(self._report_taken)
 
     def ask_to_close(self) -> None:
         """Says goodbye in the background; the thread ends by itself soon after."""
@@ -129,16 +134,20 @@ class ReaderShell:
                 return
             if not delivery.taken:
                 delivery.taken = True
-                header = delivery.header
-                self._report(delivery, header.first + header.count, header.size)
+                self._report(delivery, delivery.stop, delivery.size)
 
     def _report_partly(self) -> None:
         if self._closing:
             return
         self._report_taken()
         first = next(iter(self.queue.copy()), None)
-        # The last element is reported with the block's credit, when the block leaves the queue.
-        if isinstance(first, Delivery) and first.left and first.handed_out > first.told:
+        if not isinstance(first, Delivery):
+            return
+        if not first.left:
+            # All of it was taken; it leaves the queue when the training loop asks for more.
+            self._taken.put(first)
+            self._report_taken()
+        elif first.handed_out > first.told:
             self._report(first, first.handed_out, 0)
 
     def _report(self, delivery: Delivery, through: int, size: int) -> None:
@@ -263,11 +272,24 @@ class ReaderShell:
     # --- elements
 
     def _deliver(self, command: c.Deliver) -> None:
-        header, content = command.header, command.content
+        header, content, skip, stop = command.header, command.content, command.skip, command.stop
         if isinstance(content, DataServiceError):
-            self._put(Delivery(header, command.skip, [None], content))
+            self._put(Delivery(header, skip, stop, [None], content))
+        elif stop == header.count and header.task not in self._begun:
+            self._put(Delivery(header, skip, stop, list(content.elements(skip)), None))
         else:
-            self._put(Delivery(header, command.skip, list(content.elements(command.skip)), None))
+            self._put(Delivery(header, skip, stop, self._part(command), None))
+
+    def _part(self, command: c.Deliver) -> list[Any]:
+        """The next elements of a block that is delivered in parts: in order, and each of them decoded once."""
+        header, stop = command.header, command.stop
+        begun = self._begun.get(header.task)
+        if begun is None or begun[0] is not command.content:
+            begun = (command.content, command.content.elements(command.skip))
+        self._begun[header.task] = begun
+        if stop == header.count:
+            del self._begun[header.task]
+        return list(itertools.islice(begun[1], stop - command.skip))
 
     def _finish(self, command: c.Finish) -> None:
         if command.error == NotFoundError.__name__:
@@ -326,6 +348,7 @@ class ServiceIterator(ElementIterator):
                 if isinstance(first, End):
                     self._end(first)
                 elif isinstance(first, Delivery):
+                    self._end_if_final(first)
                     failure = first.take_failure()
                     if failure is not None:
                         raise failure
@@ -343,6 +366,16 @@ class ServiceIterator(ElementIterator):
         if not shell.queue and not self._ended and not shell.loop.thread.is_alive():
             raise DataServiceError("the iterator's thread has ended; this is a fault in zmqdata")
         return shell.queue[0] if shell.queue else None
+
+    def _end_if_final(self, delivery: Delivery) -> None:
+        """Ends a coordinated read whose input has ended where it may not: at the same step for every consumer.
+
+        The failure does not count as taken, so whoever reads as one of them later gets it again.
+        """
+        if isinstance(delivery.failure, FailedPreconditionError) and self._shell.core.is_numbered:
+            failure, delivery.failure = delivery.failure, None
+            self.close()
+            raise failure
 
     def _end(self, end: End) -> None:
         error = end.take_error()

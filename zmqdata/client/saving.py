@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
 from zmqdata import messages as m
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import ask_dispatcher, check_timeout
-from zmqdata.client.distribute import DISPATCHER_TIMEOUT, registration_of
+from zmqdata.client.distribute import DISPATCHER_TIMEOUT
+from zmqdata.client.registration import registration_of
 from zmqdata.dataset import Dataset
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.files import whole_path
+from zmqdata.pipelines import ShippedSource
 from zmqdata.specs import INFINITE_CARDINALITY
 from zmqdata.transport.addresses import parse_service
 
@@ -21,6 +24,7 @@ def distributed_save(
     data_service_address: str,
     compression: str | None = "AUTO",
     *,
+    ship: Sequence[ShippedSource] = (),
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
 ) -> None:
     """Has the service's workers write a dataset to files (tf.data's ``distributed_save``).
@@ -36,6 +40,7 @@ def distributed_save(
         path: a folder that dispatcher and workers share, or a URL that fsspec knows. Nothing may be saved there yet.
         data_service_address: the dispatcher, as for ``distribute``.
         compression: as for ``distribute``.
+        ship: modules that workers lack, as for ``distribute``; ours.
         dispatcher_timeout: seconds to wait for the dispatcher; ours.
 
     Raises:
@@ -65,7 +70,7 @@ def distributed_save(
         raise TypeError(f"`dataset` must be a Dataset, got {dataset!r}")
     if dataset.node.cardinality == INFINITE_CARDINALITY:
         raise InvalidArgumentError("Saving an infinite dataset is not allowed: limit it with take(n)")
-    registration = registration_of(dataset.node, data_service_address, codec, dispatcher_timeout)
+    registration = registration_of(dataset.node, data_service_address, codec, dispatcher_timeout, ship)
     dataset_id = registration.resolve()
     run = secrets.token_hex(16)
 

@@ -9,21 +9,15 @@ from dataclasses import fields
 from types import TracebackType
 from typing import Any, Protocol
 
-from zmqdata.cluster.processes import ServerProcess
+from zmqdata.cluster.processes import STOP_SECONDS, ServerProcess
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS
 from zmqdata.config import DispatcherConfig, WorkerConfig
+from zmqdata.settings import check_int, check_type, flag_of, opposite, shown
+from zmqdata.transport.addresses import check_addresses
 from zmqdata.transport.forks import check_process
 
 OF_DISPATCHER = frozenset(field.name for field in fields(DispatcherConfig)) - {"protocol"}
 OF_WORKER = frozenset(field.name for field in fields(WorkerConfig)) - {"protocol", "port", "dispatcher_address"}
-FLAGS: Mapping[str, str] = {
-    "fault_tolerant_mode": "--fault-tolerant",
-    "worker_addresses": "--worker-address",
-    "worker_address": "--advertise",
-    "worker_tags": "--tag",
-    "dispatcher_address": "--dispatcher",
-}
-"""The command-line options that are not named after their field."""
 
 
 class Server(Protocol):
@@ -50,7 +44,8 @@ class Server(Protocol):
 class LocalCluster:
     """A dispatcher and workers on this machine, which end with this object, or with this process at the latest.
 
-    They are processes that import what this one can import; a script that starts them needs no ``__main__`` guard.
+    They are processes that import what this one can import; a script that starts them needs no ``__main__`` guard. What
+    they do is said by the arguments alone, whatever ``ZMQDATA_*`` the environment has.
 
     Args:
         num_workers: how many workers to start.
@@ -61,7 +56,7 @@ class LocalCluster:
 
     Raises:
         TypeError: an option is no field of either, or has another type.
-        ValueError: an option is out of its range.
+        ValueError: an option is out of its range, or at odds with another one.
         UnavailableError: a server did not start; the text has the end of its log.
 
     Example:
@@ -75,8 +70,9 @@ class LocalCluster:
     def __init__(
         self, num_workers: int = 2, *, in_process: bool = False, processes_per_worker: int = 1, **options: Any
     ) -> None:
-        _check_count("num_workers", num_workers, 0)
-        _check_count("processes_per_worker", processes_per_worker, 1)
+        num_workers = check_int("num_workers", num_workers, least=0)
+        processes_per_worker = check_int("processes_per_worker", processes_per_worker, least=1)
+        check_type("in_process", in_process, bool)
         _check_names(options)
         if in_process and processes_per_worker > 1:
             raise ValueError(
@@ -87,7 +83,8 @@ class LocalCluster:
         self._processes = processes_per_worker
         self._dispatcher_config = DispatcherConfig(**_only(options, OF_DISPATCHER))
         self._worker_options = _only(options, OF_WORKER)
-        WorkerConfig("127.0.0.1:1", **self._worker_options)
+        worker = WorkerConfig("127.0.0.1:1", **self._worker_options)
+        _check_together(self._dispatcher_config, worker, num_workers * processes_per_worker)
         self._servers: list[Server] = []
         self._owner = os.getpid()
         self._finalizer = weakref.finalize(self, _close_servers, self._servers, self._owner)
@@ -164,7 +161,8 @@ class LocalCluster:
 
             return worker_thread(config)
         options = [*command_options(config), "--processes", str(self._processes)]
-        return ServerProcess("zmqdata.worker", options, self._processes)
+        patience = STOP_SECONDS + config.shutdown_quiet_period_ms / 1000
+        return ServerProcess("zmqdata.worker", options, self._processes, stop_seconds=patience)
 
 
 def command_options(config: DispatcherConfig | WorkerConfig) -> list[str]:
@@ -176,16 +174,13 @@ def command_options(config: DispatcherConfig | WorkerConfig) -> list[str]:
     """
     options: list[str] = []
     for field in fields(config):
-        value = getattr(config, field.name)
-        flag = FLAGS.get(field.name, f"--{field.name.replace('_', '-')}")
-        if value == field.default or field.name == "protocol":
+        value, flag = getattr(config, field.name), flag_of(field)
+        if value == field.default:
             continue
-        if field.name == "data_ports":
-            options.append(f"{flag}={value[0]}-{value[1]}")
-        elif isinstance(value, bool):
-            options.append(flag)
+        if isinstance(value, bool):
+            options.append(flag if value else opposite(flag))
         else:
-            values = value if isinstance(value, tuple) else (value,)
+            values = value if field.type == "tuple[str, ...]" else (shown(value),)
             # In one word, so that a value may begin with a dash.
             options.extend(f"{flag}={one}" for one in values)
     return options
@@ -204,11 +199,25 @@ def _check_names(options: Mapping[str, Any]) -> None:
         )
 
 
-def _check_count(name: str, value: int, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"`{name}` must be int, got {value!r} of type {type(value).__name__}")
-    if value < least:
-        raise ValueError(f"`{name}` must be at least {least}, got {value}")
+def _check_together(dispatcher: DispatcherConfig, worker: WorkerConfig, workers: int) -> None:
+    """Refuses what the two kinds of servers could not do together, or not even apart."""
+    check_addresses(worker)
+    if worker.heartbeat_interval_ms >= dispatcher.worker_timeout_ms:
+        raise ValueError(
+            f"`heartbeat_interval_ms`={worker.heartbeat_interval_ms} must be shorter than `worker_timeout_ms`="
+            f"{dispatcher.worker_timeout_ms}: the dispatcher would hear of a worker too seldom to know that it lives"
+        )
+    if worker.announced_port and workers > 1:
+        raise ValueError(
+            f"{workers} workers cannot all be announced as `worker_address`={worker.worker_address!r}; write %port%, "
+            "which stands for the port of each"
+        )
+    ports = worker.usable_data_ports
+    if ports is not None and ports[1] - ports[0] + 1 < workers:
+        raise ValueError(
+            f"data ports {ports[0]}-{ports[1]} do not suffice for {workers} workers: each needs one at least; give "
+            "more `data_ports`"
+        )
 
 
 def _close_servers(servers: list[Server], owner: int) -> None:

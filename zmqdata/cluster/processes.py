@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
+from zmqdata.config import DispatcherConfig, WorkerConfig
+from zmqdata.settings import check_wait, variables
 from zmqdata.transport.forks import check_process
 from zmqdata.worker.lifetime import describe_exit
 
@@ -38,6 +40,7 @@ class ServerProcess:
         options: its command line.
         ready_lines: how many servers it announces before it counts as ready.
         hold_port: whether a later life listens on the port that the first one got.
+        stop_seconds: how long it may take to end before it is killed.
 
     Example:
         >>> with contextlib.closing(ServerProcess("zmqdata.dispatcher", ["--port", "0"])) as dispatcher:
@@ -47,11 +50,19 @@ class ServerProcess:
         True
     """
 
-    def __init__(self, module: str, options: Sequence[str], ready_lines: int = 1, hold_port: bool = False) -> None:
+    def __init__(
+        self,
+        module: str,
+        options: Sequence[str],
+        ready_lines: int = 1,
+        hold_port: bool = False,
+        stop_seconds: float = STOP_SECONDS,
+    ) -> None:
         self.module = module
         self.options = list(options)
         self.ready_lines = ready_lines
         self.hold_port = hold_port
+        self.stop_seconds = stop_seconds
         self._owner = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
@@ -118,7 +129,7 @@ class ServerProcess:
             stdin=subprocess.PIPE,
             stdout=self._said,
             stderr=self._log,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)},
+            env={**_environment(), "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)},
             # Ctrl-C in a terminal is for the training script alone, which closes its cluster when it wants to.
             start_new_session=True,
         )
@@ -146,6 +157,7 @@ class ServerProcess:
         Raises:
             ServerStartError: it has ended, or is not ready in time; the text has the end of its log.
         """
+        check_wait("deadline", deadline)
         ends = time.monotonic() + deadline
         while not self.is_ready():
             if time.monotonic() >= ends:
@@ -164,14 +176,16 @@ class ServerProcess:
         """Sends SIGTERM and returns at once."""
         self.signal(signal.SIGTERM)
 
-    def stop(self, timeout: float = STOP_SECONDS) -> None:
-        """Ends it with SIGTERM, and with SIGKILL when it has not ended after ``timeout`` seconds."""
+    def stop(self, timeout: float | None = None) -> None:
+        """Ends it with SIGTERM, and with SIGKILL when it has not ended after ``timeout`` (``stop_seconds``) seconds."""
+        check_wait("timeout", timeout)
         self.ask_to_stop()
-        if not self._await_end(timeout):
+        if not self._await_end(self.stop_seconds if timeout is None else timeout):
             self.kill()
 
     def restart(self, deadline: float = START_SECONDS) -> None:
         """Starts it again, after stopping it if it runs, and waits until it is ready."""
+        check_wait("deadline", deadline)
         self.stop()
         self.launch()
         self.await_ready(deadline)
@@ -212,6 +226,12 @@ class ServerProcess:
             self.stop()
         self._said.close()
         self._log.close()
+
+
+def _environment() -> dict[str, str]:
+    # What a server does is said by its options alone: nobody wants a cluster in a script to take the port of a service.
+    ours = variables(DispatcherConfig, WorkerConfig)
+    return {name: value for name, value in os.environ.items() if name not in ours}
 
 
 def _read(file: IO[bytes], tail: int) -> bytes:

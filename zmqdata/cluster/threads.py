@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.dispatcher.server import DispatchServer
+from zmqdata.settings import check_wait
 from zmqdata.transport.forks import check_process
 from zmqdata.worker.server import WorkerServer
 
@@ -69,6 +70,7 @@ class ServerThread(Generic[ServerT]):
             ServerStartError: it is not ready in time.
         """
         self._check_process()
+        check_wait("deadline", deadline)
         if self.server is None or not self._ready(self.server, deadline):
             raise ServerStartError(f"the server at {self.address or '(not started)'} is not ready after {deadline:g} s")
 
@@ -93,6 +95,7 @@ class ServerThread(Generic[ServerT]):
 
     def restart(self, deadline: float = START_SECONDS) -> None:
         """Starts it again, after stopping it if it runs, and waits until it is ready."""
+        check_wait("deadline", deadline)
         self.stop()
         self.launch()
         self.await_ready(deadline)

@@ -6,7 +6,7 @@ from zmqdata import messages as m
 from zmqdata.core.placement import Placement
 from zmqdata.core.state import DispatcherState
 from zmqdata.core.targets import effective_target, is_static
-from zmqdata.errors import InvalidArgumentError, NotFoundError, UnimplementedError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 
 Objection = tuple[type[Exception], str]
@@ -32,7 +32,8 @@ class Admission:
             return InvalidArgumentError, "A save has no clients: begin it with zmqdata.distributed_save()."
         if dataset is None:
             return NotFoundError, f"Dataset id {job.dataset_id} not found."
-        return self._of_name(job) or self._of_dataset(job, dataset) or self._of_repetition(ask) or self._of_workers(ask)
+        found = self._of_name(job) or self._of_consumers(ask, dataset) or self._of_dataset(job, dataset)
+        return found or self._of_repetition(ask) or self._of_workers(ask)
 
     def _of_name(self, job: m.JobParameters) -> Objection | None:
         existing = self.state.jobs.get(job.name)
@@ -81,6 +82,37 @@ class Admission:
                 "Cross-trainer caching requires infinite datasets and disallows multiple repetitions of the same "
                 f"dataset. Got repetition {ask.repetition} of job {ask.job.name}: read on with the iterator of the "
                 "first one, or apply distribute() again."
+            )
+        return None
+
+    def _of_consumers(self, ask: m.OpenIteration, dataset: m.DatasetDescription) -> Objection | None:
+        job, index = ask.job, ask.reader.consumer_index
+        if job.num_consumers is None:
+            if index is None and job.finite is None:
+                return None
+            return InvalidArgumentError, "consumer_index and finite are for coordinated reads: give num_consumers too."
+        if job.num_consumers < 1 or index is None or not 0 <= index < job.num_consumers:
+            return InvalidArgumentError, (
+                f"A coordinated job with num_consumers={job.num_consumers} has consumers 0 to {job.num_consumers - 1}, "
+                f"got consumer_index={index}."
+            )
+        if job.finite not in (None, "drop", "pad"):
+            return InvalidArgumentError, f"finite must be None, 'drop' or 'pad', got {job.finite!r}."
+        if job.target_workers == "LOCAL":
+            return InvalidArgumentError, (
+                "Coordinated reads require non-local workers: every consumer reads from every worker. Got "
+                "target_workers='LOCAL'; use 'AUTO' or 'ANY'."
+            )
+        if job.cache:
+            return InvalidArgumentError, (
+                "Cross-trainer caching does not support coordinated reads: leave out cross_trainer_cache or "
+                "num_consumers."
+            )
+        if job.finite is None and dataset.cardinality >= 0:
+            return FailedPreconditionError, (
+                "Round robin reads require that the input dataset has infinite cardinality, but the dataset has "
+                f"cardinality {dataset.cardinality}. Consider adding a .repeat() transformation to the dataset, or say "
+                "with finite='drop' or finite='pad' what becomes of a last round that is not full."
             )
         return None
 

@@ -14,6 +14,7 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.reading import Reading, ReadTask
 from zmqdata.core.readlinks import LinkProfile, ReadLinks
+from zmqdata.core.stepping import Stepping
 
 HEARTBEAT = 1.0
 REPEAT = 1.0
@@ -21,6 +22,8 @@ SAY_SO_AFTER = 5.0
 WAITING_AFTER = 10.0
 GOODBYE = 2.0
 MOST_BREACHES = 3
+REPORT_BYTES = 4 << 20
+REPORT_PAUSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,19 @@ class ConsumerCore:
         self.opened = False
         self.finished = False
         self.task_list = m.TaskList(-1, (), False)
-        self.reading = Reading(profile.max_outstanding, self._do)
+        self.is_numbered = profile.reader.consumer_index is not None
+        self.reading = (Stepping if self.is_numbered else Reading)(profile.max_outstanding, self._do)
         who = LinkProfile(profile.client, profile.host, profile.transports, profile.reader, profile.process)
         self.links = ReadLinks(who, self._do, self.reading.grants)
         self._commands: list[object] = []
         self._began: float | None = None
         self._asked: float | None = None
+        self._near = 0
+        self._unreported_bytes = 0
         self._heard = 0.0
-        self._said = 0.0
+        self._said = -WAITING_AFTER
+        self._skipped: dict[str, int] = {}
+        self._told_skipped = 0
         self._starving: float | None = None
         self._leaving = self._left = False
         self._closing: float | None = None
@@ -84,8 +92,8 @@ class ConsumerCore:
             m.RequestHoldings: self._holdings,
             m.IterationClosed: self._iteration_closed,
             m.LinkOpened: self.links.opened,
-            m.LinkRefused: self.links.refused,
-            m.LinkReported: self.links.reported,
+            m.LinkRefused: self._link_refused,
+            m.LinkReported: self._link_reported,
         }
 
     def handle(self, now: float, event: object) -> list[object]:
@@ -126,29 +134,37 @@ class ConsumerCore:
         self.links.tick(now)
         if not self.finished:
             self._complain(now)
+            self._tell_what_is_skipped(now)
 
     def _speak(self, now: float) -> None:
         self._asked = now
         who = self.profile
         if self.opened:
-            report, delivered = self._next_report()
-            self._send(m.ClientHeartbeat(who.client, self.task_list.version, report, delivered))
+            report, delivered, steps = self._next_report()
+            self._near = self.reading.near
+            self._unreported_bytes = 0
+            self._send(m.ClientHeartbeat(who.client, self.task_list.version, report, delivered, steps, self._near))
         else:
             self._send(m.OpenIteration(who.client, who.job, who.repetition, who.reader, who.local_workers))
 
-    def _next_report(self) -> tuple[int, dict[int, m.Ranges]]:
+    def _next_report(self) -> tuple[int, dict[int, m.Ranges], int]:
         self.reading.collect_report()
-        return self.reading.report, self.reading.unreported
+        return self.reading.report, self.reading.unreported, self.reading.steps
 
     def _iteration_opened(self, message: m.IterationOpened, now: float) -> None:
         if message.client == self.profile.client:
             if not self.opened:
                 self._tell_what_is_gone(message)
+                self.reading.begin(message.step)
             self.opened = True
             self._take_list(message.task_list, now)
 
     def _tell_what_is_gone(self, message: m.IterationOpened) -> None:
-        if message.delivered and (message.finished or not message.shared):
+        if self.is_numbered:
+            if message.step:
+                who = f"consumer {self.profile.reader.consumer_index} of job {self.profile.job.name!r}"
+                self._do(c.Note("info", f"{who} goes on at step {message.step}, where the one before it was"))
+        elif message.delivered and (message.finished or not message.shared):
             job = self.profile.job.name
             rest = "nothing is left" if message.finished else "this client gets the rest"
             text = (
@@ -166,6 +182,13 @@ class ConsumerCore:
         if message.request == self.profile.client:
             self._finish(message.error, message.text, now)
 
+    def _link_refused(self, message: m.LinkRefused, now: float) -> None:
+        """Tries again later, but where two sides can never talk: the elements of that worker would not come."""
+        if message.error == "InvalidArgumentError" and message.link in self.links.by_name:
+            self._finish(message.error, message.text, now)
+        else:
+            self.links.refused(message, now)
+
     def _holdings(self, ask: m.RequestHoldings, now: float) -> None:
         task = self.reading.task(ask.task)
         if ask.attempt > task.place.attempt:
@@ -175,11 +198,14 @@ class ConsumerCore:
     # --- tasks and their elements
 
     def _take_list(self, task_list: m.TaskList, now: float) -> None:
-        if task_list.version < self.task_list.version or self.finished:
+        # Before it is told where it begins, a numbered consumer cannot say what it lacks.
+        too_early = self.is_numbered and not self.opened
+        if task_list.version < self.task_list.version or self.finished or too_early:
             return
         self.task_list = task_list
-        self.reading.list(task_list.tasks)
+        self.reading.list(task_list)
         self.links.tend(self.reading.addresses, now)
+        self._ask_on(now)
 
     def _arrived(self, event: c.Arrived, now: float) -> None:
         if not self.links.count(event, now):
@@ -204,10 +230,39 @@ class ConsumerCore:
             )
             self._finish("DataLossError", text, now)
 
+    def _link_reported(self, message: m.LinkReported, now: float) -> None:
+        self.links.reported(message, now)
+        self._skipped[message.link] = message.skipped
+
+    def _tell_what_is_skipped(self, now: float) -> None:
+        skipped = sum(self._skipped.values())
+        if skipped > self._told_skipped and now - self._said >= WAITING_AFTER:
+            self._said, fresh, self._told_skipped = now, skipped - self._told_skipped, skipped
+            text = (
+                f"{fresh} elements fell out of the cross-trainer cache of job {self.profile.job.name!r} before trainer "
+                f"{self.profile.reader.trainer_id!r} read them: others are faster. Give workers a larger "
+                "cross_trainer_cache_size_bytes, or this training job more time"
+            )
+            self._do(c.Note("warning", text))
+
     def _handed_out(self, event: c.HandedOut, now: float) -> None:
         grant = self.reading.hand_out(event)
         if grant is not None:
             self.links.grant(self.reading.tasks[event.task].place.address, grant)
+        self._unreported_bytes += event.size
+        self._report_soon(now)
+        self._ask_on(now)
+
+    def _report_soon(self, now: float) -> None:
+        """Workers keep for a successor what is not reported yet, but not much of it."""
+        pause = now - (self._asked or 0.0)
+        if self.is_numbered and self._unreported_bytes >= REPORT_BYTES and pause >= REPORT_PAUSE:
+            self._speak(now)
+
+    def _ask_on(self, now: float) -> None:
+        """Has the horizon moved before a numbered consumer gets there."""
+        if self.reading.near > self._near:
+            self._speak(now)
 
     # --- silence
 
@@ -237,6 +292,10 @@ class ConsumerCore:
             )
         if not self.task_list.tasks and not self.task_list.closed:
             return f"waiting for {starved:.0f} s: no worker has registered at {self.profile.service}"
+        plan = self.task_list.plan
+        if plan is not None and plan.missing:
+            names = ", ".join(map(str, plan.missing))
+            return f"waiting for {starved:.0f} s for consumer {names} of job {self.profile.job.name}, who is not there"
         places = [self.reading.tasks[number].place for number in self.reading.unended]
         names = ", ".join(sorted({place.address or "a new host" for place in places})) or "the end of the iteration"
         return f"waiting for elements for {starved:.0f} s, from {names}"
@@ -245,8 +304,7 @@ class ConsumerCore:
 
     @property
     def _is_over(self) -> bool:
-        """Every task has given all it has, and the training loop has taken all that came here."""
-        return self.opened and self.task_list.closed and not self.reading.unended and not self.reading.waiting
+        return self.opened and self.reading.is_over(self.task_list.closed)
 
     def _finish(self, error: str, text: str, now: float) -> None:
         """Reads no more: nobody may be left waiting for elements given to a training loop that has ended."""

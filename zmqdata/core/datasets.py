@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
+from typing import Any
 
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import DropPipeline, Peer, StorePipeline
 from zmqdata.core.outbox import Outbox
-from zmqdata.errors import InvalidArgumentError, NotFoundError
+from zmqdata.core.parts import UNUSED_FOR, Parts
+from zmqdata.errors import InvalidArgumentError, NotFoundError, ProtocolError
+from zmqdata.specs import decode_spec
 
 UNUSED_AT_LEAST = 30.0
-DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class Datasets:
@@ -26,13 +27,13 @@ class Datasets:
         self.out = out
         self.gc_timeout = gc_timeout
         self.used_at: dict[str, float] = {}
+        self.parts = Parts(out)
 
     def register(self, peer: Peer, ask: m.RegisterDataset, now: float) -> None:
-        """Stores a pipeline, or finds it stored already."""
+        """Stores a pipeline, or finds it stored already; asks for parts that are not here."""
         known, digest = self.out.state.datasets, ask.description.digest
-        if not DIGEST.fullmatch(digest):
-            text = f"A pipeline's digest has 64 hexadecimal characters, got {digest[:80]!r}"
-            self.out.refuse(peer, ask.request, InvalidArgumentError, text)
+        if mistake := _mistake(ask.description):
+            self.out.refuse(peer, ask.request, InvalidArgumentError, mistake)
             return
         found = ask.dataset_id
         if found is None:
@@ -41,10 +42,17 @@ class Datasets:
             text = f"Datasets with the same ID should have the same structure, got diff for {found}: {difference}"
             self.out.refuse(peer, ask.request, InvalidArgumentError, text)
             return
+        # Under an id that exists, what was registered first stays.
+        wanted = found not in known or known[found].digest == digest
+        missing = self.parts.missing(ask.description.parts) if wanted else None
+        if missing is not None:
+            self.parts.ask_for(peer, ask.request, missing, now)
+            return
         kept = ask.dataset_id is not None or ask.keep
         if found is None or found not in known:
             found = found or self._free_id()
-            self.out.commands.append(StorePipeline(digest, ask.pipeline))
+            if ask.pipeline:
+                self.out.commands.append(StorePipeline(digest, ask.pipeline))
             self.out.commit(u.RegisterDatasetUpdate(found, ask.description, kept))
         elif kept and found not in self.out.state.kept:
             self.out.commit(u.RegisterDatasetUpdate(found, known[found], kept))
@@ -70,6 +78,7 @@ class Datasets:
         """Removes datasets that nobody chose to keep and that no job has used for long."""
         if self.gc_timeout < 0:
             return
+        self.parts.collect_unused(now, max(self.gc_timeout, UNUSED_FOR))
         state = self.out.state
         read = {job.dataset_id for job in state.jobs.values()}
         # Between registering a dataset and opening its job a client may be slow, however short the time-out.
@@ -85,14 +94,34 @@ class Datasets:
         del self.used_at[name]
         self.out.note("info", f"dataset {name} is removed: no job has read it for long")
         self.out.commit(u.RemoveDatasetUpdate(name))
+        if digest in self.parts.stored:
+            return
         if all(one.digest != digest for one in self.out.state.datasets.values()):
             self.out.commands.append(DropPipeline(digest))
 
 
 def _structure_difference(one: m.DatasetDescription, other: m.DatasetDescription) -> str:
     pairs = [
-        ("element_spec", one.element_spec, other.element_spec),
+        ("element_spec", _spec(one), _spec(other)),
         ("compression", one.compression, other.compression),
         ("cardinality", one.cardinality, other.cardinality),
     ]
-    return " ".join(f"existing {name}: <{a!r}>; got <{b!r}>." for name, a, b in pairs if a != b)
+    if None in (one.element_spec, other.element_spec):
+        del pairs[0]  # what one of them could not find out, the two cannot differ in
+    return " ".join(f"existing {name}: <{a}>; got <{b}>." for name, a, b in pairs if a != b)
+
+
+def _spec(description: m.DatasetDescription) -> Any:
+    return None if description.element_spec is None else decode_spec(description.element_spec)
+
+
+def _mistake(description: m.DatasetDescription) -> str:
+    """What is wrong with a description whatever else is registered; ``""`` when nothing is."""
+    for digest in (description.digest, *(part.digest for part in description.parts)):
+        if not m.is_digest(digest):
+            return f"A pipeline's digest has 64 hexadecimal characters, got {digest[:80]!r}"
+    try:
+        _spec(description)
+    except ProtocolError as error:
+        return f"Failed to parse element_spec: {error}"
+    return ""

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from zmqdata.core.lanes import RoundRobin
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.streams import Portion, Stream
 from zmqdata.core.window import Windowed
@@ -100,4 +101,6 @@ def dealing_for(definition: TaskDefinition, cache_bytes: int, worker: str = "", 
     """
     if definition.save_path:
         return Written(worker, definition, chunk_bytes)
+    if definition.num_consumers is not None:
+        return RoundRobin(definition.num_consumers, definition.passed)
     return Windowed(cache_bytes) if definition.cache else FirstCome()

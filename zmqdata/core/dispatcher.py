@@ -49,6 +49,20 @@ class DispatcherTimes:
     repeat_questions: float = 0.5
 
 
+@dataclass(frozen=True)
+class DispatcherPolicy:
+    """What the dispatcher was told, beside times, about how to decide.
+
+    ``collects_dynamic``: whether jobs of DYNAMIC mode are collected, too; ``deployment_mode``: where workers are,
+    COLOCATED, REMOTE or HYBRID; ``snapshots_per_worker``: how many streams of a distributed save a worker writes at a
+    time.
+    """
+
+    collects_dynamic: bool = True
+    deployment_mode: str = "REMOTE"
+    snapshots_per_worker: int = 3
+
+
 class DispatcherCore:
     """Decides for one dispatcher.
 
@@ -57,8 +71,8 @@ class DispatcherCore:
         times: how long to wait for what.
         worker_addresses: the ordered list of addresses that workers may register from; empty: any. See ``Places``.
         aliases: other names of the hosts in that list.
+        policy: how to decide.
         durable: whether the shell keeps what is committed for its next life.
-        most_streams: how many streams of saves a worker writes at a time.
     """
 
     def __init__(
@@ -67,17 +81,27 @@ class DispatcherCore:
         times: DispatcherTimes = DispatcherTimes(),
         worker_addresses: tuple[str, ...] = (),
         aliases: Mapping[str, Collection[str]] | None = None,
+        policy: DispatcherPolicy = DispatcherPolicy(),
         durable: bool = False,
-        most_streams: int = MOST_STREAMS,
     ) -> None:
         self.out = Outbox(seed)
         self.times = times
         self.places = Places(worker_addresses, aliases)
+        self.policy = policy
         self.workers = Roster()
         self.clients = Roster()
-        self.hosting = Hosting(self.out, self.workers, self.clients, Placement(self.places, most_streams=most_streams))
+        colocated = policy.deployment_mode == "COLOCATED"
+        placement = Placement(self.places, colocated, policy.snapshots_per_worker or MOST_STREAMS)
+        self.hosting = Hosting(self.out, self.workers, self.clients, placement)
         self.datasets = Datasets(self.out, times.gc_timeout)
-        self.jobs = Jobs(self.out, self.hosting, self.clients, times.gc_timeout, times.client_gone_timeout)
+        self.jobs = Jobs(
+            self.out,
+            self.hosting,
+            self.clients,
+            times.gc_timeout,
+            times.client_gone_timeout,
+            policy.collects_dynamic,
+        )
         self.saves = Saves(self.out, self.hosting, durable)
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
         self._ticked: float | None = None
@@ -85,6 +109,7 @@ class DispatcherCore:
         self._collected: float = 0.0
         self._handlers: dict[type[Any], Callable[[c.Peer, Any, float], None]] = {
             m.RegisterDataset: self.datasets.register,
+            m.StorePiece: self.datasets.parts.store_piece,
             m.DescribeDataset: self.datasets.describe,
             m.OpenIteration: self.jobs.open,
             m.ClientHeartbeat: self.jobs.heartbeat,
@@ -95,12 +120,15 @@ class DispatcherCore:
             m.WorkerStopped: self._worker_stopped,
             m.RequestSplits: self._request_splits,
             m.RequestPipeline: self._request_pipeline,
+            m.RequestPiece: self.datasets.parts.request_piece,
             m.StartSave: self.saves.start,
             m.ChunkWritten: self.saves.chunk_written,
             m.SaveFailed: self.saves.failed,
         }
         self._answers: dict[type[Any], Callable[[Any, float], None]] = {
             c.FilesListed: self._files_listed,
+            c.PieceKept: self.datasets.parts.kept,
+            c.PartLost: lambda event, now: self.datasets.parts.lost(event.digest),
             s.SavePrepared: self.saves.prepared,
             s.ChunkPublished: self.saves.published,
             s.SaveFinished: self.saves.finished,
@@ -151,6 +179,7 @@ class DispatcherCore:
             self._asked = now
             self.hosting.ask_again()
             self.hosting.adopt(now)
+        self.jobs.coordination.tick(now)
 
     # --- workers
 
@@ -200,7 +229,7 @@ class DispatcherCore:
         if description is None:
             self.out.send(peer, m.PipelineSent(ask.dataset_id, "", b"", f"Dataset id {ask.dataset_id} not found."))
         else:
-            self.out.commands.append(c.SendPipeline(peer, ask.dataset_id, description.digest))
+            self.out.commands.append(c.SendPipeline(peer, ask.dataset_id, description.digest, description.parts))
 
     # --- splits
 

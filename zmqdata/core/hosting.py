@@ -6,6 +6,8 @@ a host), every living client says what it has received of it, and then another w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.holdings import Holdings
@@ -46,6 +48,7 @@ class Hosting:
         self.versions: dict[int, int] = {}
         self._changed: set[int] = set()
         self._orphaned: dict[int, float] = {}
+        self.plan: Callable[[Iteration], m.Plan | None] = lambda iteration: None
 
     # --- workers come, report and go
 
@@ -92,7 +95,7 @@ class Hosting:
             elif report.incomplete and self._outlives_host(task):
                 self.fence(task)
             elif report.total is not None and task.total is None:
-                self._end(task, report.total)
+                self._end(task, report.total, report.dropped)
         for number in sorted(facts.tasks):
             task = self.out.state.tasks.get(number)
             if task is None or task.worker != name or task.settled:
@@ -115,9 +118,12 @@ class Hosting:
         self.holdings.forget(task.task)
         self.tell_clients(self.out.state.iterations[task.iteration])
 
-    def _end(self, task: Task, total: int) -> None:
+    def _end(self, task: Task, total: int, dropped: int) -> None:
         iteration = self.out.state.iterations[task.iteration]
-        self.out.commit(u.EndTaskUpdate(task.task, total))
+        self.out.commit(u.EndTaskUpdate(task.task, total, dropped))
+        if iteration.rounds is not None:
+            # Consumers pass the steps of a task that has ended when they know that it has.
+            self.tell_clients(iteration)
         if task.settled:
             self.settle(task)
         self.close_if_ended(iteration)
@@ -155,7 +161,7 @@ class Hosting:
             return False
         if not self.placement.has_room(name, iteration):
             return False
-        if iteration.job.processing_mode == "OFF":
+        if iteration.job.processing_mode == "OFF" and iteration.rounds is None:
             return True
         return iteration.running < self.placement.hosts(iteration)
 
@@ -236,6 +242,7 @@ class Hosting:
             shard=task.shard or 0,
             num_consumers=iteration.job.num_consumers,
             finite=iteration.job.finite,
+            passed=iteration.rounds.passed(task.task, task.total) if iteration.rounds is not None else (),
             cache=iteration.job.cache,
             by_reference=iteration.job.by_reference,
             iteration_seed=iteration.seed,
@@ -253,7 +260,8 @@ class Hosting:
             self.facts[task.worker].drop(task.task)
             self.out.send(self.workers.peer(task.worker), m.DropTask(task.task, task.attempt))
         self.out.commit(u.HostTaskUpdate(task.task, task.attempt + 1, ""))
-        self.holdings.ask(task, iteration.clients)
+        # Numbered consumers say to the new host itself what they lack, and nobody else could be given it.
+        self.holdings.ask(task, iteration.clients if iteration.rounds is None else set())
         self.tell_clients(iteration)
         self._ask_holdings(task)
         self._lift(task)
@@ -325,7 +333,8 @@ class Hosting:
             for task in iteration.live_tasks
             if not task.settled and (reads(client, task.worker, iteration) if task.worker else self._waits(task))
         )
-        return m.TaskList(self.versions.get(iteration.iteration, 0), places, iteration.closed)
+        version = self.versions.get(iteration.iteration, 0)
+        return m.TaskList(version, places, iteration.closed, self.plan(iteration))
 
     def _waits(self, task: Task) -> bool:
         return self.holdings.is_open(task) or self.holdings.owes(task)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
+
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import Peer
 from zmqdata.core.admission import Admission
+from zmqdata.core.coordination import Coordination
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.liveness import Member, Roster
 from zmqdata.core.outbox import Outbox
@@ -15,6 +19,17 @@ from zmqdata.core.targets import is_static
 from zmqdata.errors import NotFoundError, UnavailableError
 
 DEPARTED_KEPT = 10_000
+COLLECTED_KEPT = 1_000
+
+
+@dataclass(frozen=True)
+class CollectedIteration:
+    """What is remembered of an iteration that was collected, for whoever asks how things stand."""
+
+    iteration: int
+    repetition: int
+    job: m.JobParameters
+    finished: bool
 
 
 class Jobs:
@@ -26,10 +41,17 @@ class Jobs:
         clients: the living clients.
         gc_timeout: seconds without a client after which a job is collected; below zero: never.
         gone_timeout: seconds after which an anonymous job's only client, silent and without a connection, is given up.
+        collects_dynamic: whether jobs of DYNAMIC mode are collected, too.
     """
 
     def __init__(
-        self, out: Outbox, hosting: Hosting, clients: Roster, gc_timeout: float, gone_timeout: float = 60.0
+        self,
+        out: Outbox,
+        hosting: Hosting,
+        clients: Roster,
+        gc_timeout: float,
+        gone_timeout: float = 60.0,
+        collects_dynamic: bool = True,
     ) -> None:
         self.out = out
         self.hosting = hosting
@@ -37,7 +59,11 @@ class Jobs:
         self.admission = Admission(out.state, hosting.placement)
         self.gc_timeout = gc_timeout
         self.gone_timeout = gone_timeout
+        self.collects_dynamic = collects_dynamic
+        self.collected: deque[CollectedIteration] = deque(maxlen=COLLECTED_KEPT)
         self.absent: set[str] = set()
+        self.coordination = Coordination(out, hosting, clients, self.absent)
+        hosting.plan = self.coordination.plan
         self.departed: dict[str, None] = {}
         self.unused_since: dict[str, float] = {}
 
@@ -51,6 +77,8 @@ class Jobs:
         objection = self.admission.objection(ask)
         if objection is not None and ask.client not in self.out.state.client_iteration:
             self.out.refuse(peer, ask.client, *objection)
+            return
+        if not self._may_join(peer, ask, now):
             return
         self.clients.heard(ask.client, peer, now)
         if ask.client not in self.out.state.client_iteration:
@@ -67,8 +95,19 @@ class Jobs:
             delivered=iteration.delivered,
             finished=iteration.finished,
             shared=len(iteration.clients) > 1,
+            step=self.coordination.step_of(iteration, ask.client),
         )
         self.out.send(peer, answer)
+
+    def _may_join(self, peer: Peer, ask: m.OpenIteration, now: float) -> bool:
+        """Whether the place that a client asks for is free; who held it and is gone is forgotten."""
+        holder = self.coordination.holder(ask)
+        if holder is None or holder == ask.client:
+            return True
+        if not self.coordination.gives_way(peer, ask, holder, now):
+            return False
+        self._forget(holder, self.out.state.passes[ask.job.name][ask.repetition], now)
+        return True
 
     def _join(self, ask: m.OpenIteration, now: float) -> None:
         if ask.job.name not in self.out.state.jobs:
@@ -80,11 +119,15 @@ class Jobs:
             num_shards = self.hosting.placement.num_shards if is_static(ask.job) else 0
             self.out.commit(u.CreateIterationUpdate(number, ask.job.name, ask.repetition, seed, num_shards))
             iteration = self.out.state.iterations[number]
-        self.out.commit(u.OpenClientUpdate(ask.client, iteration.iteration, ask.local_workers))
+        consumer = ask.reader.consumer_index
+        self.out.commit(u.OpenClientUpdate(ask.client, iteration.iteration, ask.local_workers, consumer))
         self.hosting.staff(iteration)
         # From now on there is somebody for whom the elements of a silent client are wanted.
         for client in sorted(self.absent & iteration.clients):
             self._forget(client, iteration, now)
+        if iteration.rounds is not None:
+            self.coordination.begin(iteration, now)
+            self.hosting.tell_clients(iteration)
 
     # --- clients
 
@@ -97,6 +140,7 @@ class Jobs:
         self.clients.heard(beat.client, peer, now)
         self.absent.discard(beat.client)
         self.count(iteration, beat.delivered)
+        self.coordination.take(iteration, beat.client, beat.steps, beat.near, now)
         if iteration.failure is not None:
             self.hosting.refuse_failed(beat.client, iteration)
             return
@@ -125,7 +169,7 @@ class Jobs:
         """Commits what a client reported as handed to its training loop, once."""
         for number, ranges in delivered.items():
             task = iteration.tasks.get(number)
-            if task is None:
+            if task is None or iteration.rounds is not None:
                 continue
             fresh = RangeSet(gap for first, stop in ranges for gap in task.delivered.missing(first, stop))
             if fresh:
@@ -138,6 +182,7 @@ class Jobs:
         iteration = self.iteration_of(goodbye.client)
         if iteration is not None:
             self.count(iteration, goodbye.delivered)
+            self.coordination.take(iteration, goodbye.client, goodbye.steps, 0, now)
             self._forget(goodbye.client, iteration, now)
         self.out.send(peer, m.IterationClosed(goodbye.client))
 
@@ -146,6 +191,8 @@ class Jobs:
         self.clients.remove(client)
         self.out.commit(u.CloseClientUpdate(client))
         self.hosting.forget_client(client, iteration)
+        if iteration.rounds is not None:
+            self.hosting.tell_clients(iteration)
         self.departed[client] = None
         if len(self.departed) > DEPARTED_KEPT:
             del self.departed[next(iter(self.departed))]
@@ -179,18 +226,21 @@ class Jobs:
         cut_off = member.unreachable
         if iteration.job.anonymous and cut_off is not None and now - max(cut_off, member.sign) >= self.gone_timeout:
             return True
-        return self.gc_timeout >= 0 and now - member.sign >= max(client_timeout, self.gc_timeout)
+        return self._may_collect(iteration.job) and now - member.sign >= max(client_timeout, self.gc_timeout)
+
+    def _may_collect(self, job: m.JobParameters) -> bool:
+        if job.save is not None:
+            passes = self.out.state.passes[job.name].values()
+            return self.gc_timeout >= 0 and all(one.saving is not None and one.saving.ended for one in passes)
+        return self.gc_timeout >= 0 and (self.collects_dynamic or job.processing_mode != "DYNAMIC")
 
     def collect_unused(self, now: float) -> None:
         """Collects jobs that had no client for too long, and saves that ended so long ago."""
-        if self.gc_timeout < 0:
-            return
         for iteration in self.out.state.iterations.values():
             if iteration.saving is not None and iteration.saving.ended:
                 self.unused_since.setdefault(iteration.job.name, now)
         for job, since in list(self.unused_since.items()):
-            job_is_used = any(one.saving and not one.saving.ended for one in self.out.state.passes[job].values())
-            if now - since >= self.gc_timeout and not job_is_used:
+            if now - since >= self.gc_timeout and self._may_collect(self.out.state.jobs[job]):
                 self.out.note("info", f"job {job} is collected: no client for {self.gc_timeout:g} s")
                 self._collect(job)
 
@@ -198,4 +248,7 @@ class Jobs:
         self.unused_since.pop(job, None)
         for iteration in self.out.state.passes[job].values():
             self.hosting.forget_iteration(iteration)
+            self.collected.append(
+                CollectedIteration(iteration.iteration, iteration.repetition, iteration.job, iteration.finished)
+            )
         self.out.commit(u.RemoveJobUpdate(job))

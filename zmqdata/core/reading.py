@@ -1,12 +1,13 @@
 """What a client reads of each task: what it may be sent, what has come, what was handed out and reported.
 
-The consumer core talks with the dispatcher and decides when it is over; links are kept by ``core.readlinks``.
+The consumer core talks with the dispatcher; links are kept by ``core.readlinks``; in which order a numbered consumer
+reads is ``core.stepping``'s affair.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from zmqdata import commands as c
@@ -19,8 +20,9 @@ from zmqdata.core.ranges import RangeSet
 class ReadTask:
     """A task as this client sees it, remembered for good: a late message must not make it begin anew.
 
-    ``received`` covers all attempts; the window belongs to the current one. ``waiting`` counts elements received and
-    not handed out. ``listed``: whether the task list names it.
+    ``received`` covers all attempts; the window belongs to the current one, as does ``first``, the number that its
+    stream begins with. ``waiting`` counts elements received and not handed out. ``listed``: whether the task list names
+    it.
     """
 
     place: m.TaskPlace
@@ -29,6 +31,7 @@ class ReadTask:
     waiting: int = 0
     ended: bool = False
     listed: bool = False
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,12 @@ class Reading:
         """The workers that host something to read."""
         return [address for address, tasks in self._at.items() if tasks]
 
-    def list(self, places: Iterable[m.TaskPlace]) -> None:
+    def begin(self, step: int) -> None:
+        """The iteration is open. ``step``: where a numbered consumer goes on."""
+
+    def list(self, task_list: m.TaskList) -> None:
         """Takes the tasks that may still give elements, in place of those listed before."""
-        places = list(places)
+        places = task_list.tasks
         listed = {place.task for place in places}
         for number, task in self.tasks.items():
             if task.listed and number not in listed:
@@ -98,6 +104,7 @@ class Reading:
         """The task goes on elsewhere: what its old host still sends does not count, and credit begins anew."""
         if place.attempt != task.place.attempt:
             task.window = task.window.renewed()
+            task.first = self._first_lacking(task)
             task.ended = False
             if task.listed:
                 self.unended.add(place.task)
@@ -106,6 +113,10 @@ class Reading:
             if place.address:
                 self._at.setdefault(place.address, set()).add(place.task)
         task.place = place
+
+    def _first_lacking(self, task: ReadTask) -> int:
+        """The number from which on elements of a task are wanted, where that is not said by somebody else."""
+        return 0
 
     # --- elements
 
@@ -132,9 +143,16 @@ class Reading:
         task.window.receive(stop - first, header.size)
         task.received.add(first, stop)
         task.waiting += stop - first
-        self.waiting += stop - first
-        self._do(c.Deliver(header, content, header.skip))
+        self._arrived(header, content)
         return ""
+
+    def _arrived(self, header: m.Block, content: object) -> None:
+        """Does with a block what is to be done with it: here, delivers it at once."""
+        self._deliver(header, content, header.skip, header.count)
+
+    def _deliver(self, header: m.Block, content: object, skip: int, stop: int) -> None:
+        self.waiting += stop - skip
+        self._do(c.Deliver(header, content, skip, stop))
 
     def _breach(self, task: ReadTask, header: m.Block) -> str:
         window = task.window
@@ -165,7 +183,8 @@ class Reading:
 
     def _grant(self, task: ReadTask) -> m.StreamGrant:
         window = task.window
-        return m.StreamGrant(task.place.task, task.place.attempt, *window.tell(), window.handed_out, window.reported)
+        told, counts = window.tell(), (window.handed_out, window.reported)
+        return m.StreamGrant(task.place.task, task.place.attempt, *told, *counts, task.first)
 
     def grants(self, address: str) -> tuple[m.StreamGrant, ...]:
         """The grants of all tasks that a worker hosts."""
@@ -181,6 +200,23 @@ class Reading:
             }
             self._reports.append(Report(self.report, self._fresh, marks))
             self._fresh = {}
+
+    @property
+    def steps(self) -> int:
+        """The steps below which a numbered consumer has handed out everything."""
+        return 0
+
+    @property
+    def near(self) -> int:
+        """The horizon that a numbered consumer will reach soon, 0 if none."""
+        return 0
+
+    def is_over(self, closed: bool) -> bool:
+        """Whether every task has given all it has, and the training loop has taken all that came here.
+
+        ``closed``: whether there will be no further task.
+        """
+        return closed and not self.unended and not self.waiting
 
     @property
     def unreported(self) -> dict[int, m.Ranges]:

@@ -148,7 +148,7 @@ class SendLinks:
             self._do(c.UnbindLink(event.link))
             return None
         if event.error:
-            self._do(c.Send(link.peer, m.LinkRefused(link.name, "ResourceExhaustedError", event.error)))
+            self._do(c.Send(link.peer, m.LinkRefused(link.name, event.kind, event.error)))
             del self.by_name[link.name]
             self._forget_unused(link)
             return None
@@ -174,9 +174,9 @@ class SendLinks:
     def _refuse_unknown(self, peer: c.Peer, link: str) -> None:
         self._do(c.Send(peer, m.LinkRefused(link, "NotFoundError", "this worker has no such link")))
 
-    def report(self, link: Link) -> None:
-        """Tells a client how much was sent to it."""
-        self._do(c.Send(link.peer, m.LinkReported(link.name, link.sent)))
+    def report(self, link: Link, skipped: int = 0) -> None:
+        """Tells a client how much was sent to it, and how much it was too slow for."""
+        self._do(c.Send(link.peer, m.LinkReported(link.name, link.sent, skipped)))
 
     # --- closing
 

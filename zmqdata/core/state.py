@@ -11,6 +11,7 @@ from typing import Any
 
 from zmqdata import updates as u
 from zmqdata.core.ranges import RangeSet
+from zmqdata.core.rounds import Rounds
 from zmqdata.core.splits import SplitCursor
 from zmqdata.messages import DatasetDescription, JobParameters
 from zmqdata.splits import Split
@@ -62,6 +63,7 @@ class Task:
     shard: int | None = None
     index: int = 0
     chunks: list[SavedChunk] = field(default_factory=list)
+    dropped: int = 0
 
     @property
     def settled(self) -> bool:
@@ -76,6 +78,8 @@ class Iteration:
     ``local_workers`` are, per client, the addresses of workers in its process. ``failure``: the error, and its text,
     that keeps it from going on. ``saving``: it has no clients, its elements are saved. ``running`` and ``ended`` count
     the live tasks whose total is not, and is, known.
+    A coordinated job has ``rounds``, which elements of its tasks are then numbered by, and ``consumers``: the client
+    that reads as each of them.
     """
 
     iteration: int
@@ -92,6 +96,8 @@ class Iteration:
     running: int = 0
     ended: int = 0
     saving: Saving | None = None
+    rounds: Rounds | None = None
+    consumers: dict[int, str] = field(default_factory=dict)
 
     @property
     def live_tasks(self) -> list[Task]:
@@ -99,8 +105,13 @@ class Iteration:
         return [task for task in self.tasks.values() if not task.removed]
 
     @property
+    def totals(self) -> dict[int, int]:
+        """The totals of the tasks that have come to their end."""
+        return {task.task: task.total for task in self.tasks.values() if task.total is not None}
+
+    @property
     def delivered(self) -> int:
-        """How many elements have reached a training loop."""
+        """How many elements have reached a training loop, or rounds all of them."""
         return sum(len(task.delivered) for task in self.tasks.values())
 
     @property
@@ -159,6 +170,8 @@ class DispatcherState:
         iteration = Iteration(update.iteration, job, update.repetition, update.seed, cursors)
         iteration.num_shards = update.num_shards
         iteration.saving = None if job.save is None else Saving()
+        if job.num_consumers is not None:
+            iteration.rounds = Rounds(job.num_consumers)
         self.iterations[update.iteration] = iteration
         self.passes[update.job][update.repetition] = iteration
         self.next_iteration = update.iteration + 1
@@ -168,12 +181,17 @@ class DispatcherState:
         iteration.clients.add(update.client)
         iteration.local_workers[update.client] = update.local_workers
         self.client_iteration[update.client] = update.iteration
+        if update.consumer is not None:
+            iteration.consumers[update.consumer] = update.client
 
     def _close_client(self, update: u.CloseClientUpdate) -> None:
         iteration = self.client_iteration.pop(update.client, None)
         if iteration in self.iterations:
             self.iterations[iteration].clients.discard(update.client)
             self.iterations[iteration].local_workers.pop(update.client, None)
+            consumers = self.iterations[iteration].consumers
+            for consumer in [index for index, client in consumers.items() if client == update.client]:
+                del consumers[consumer]
 
     def _create_task(self, update: u.CreateTaskUpdate) -> None:
         iteration = self.iterations[update.iteration]
@@ -199,7 +217,7 @@ class DispatcherState:
     def _end_task(self, update: u.EndTaskUpdate) -> None:
         task = self.tasks[update.task]
         self._uncount(task)
-        task.total = update.total
+        task.total, task.dropped = update.total, update.dropped
         self.iterations[task.iteration].ended += 1
 
     def _remove_task(self, update: u.RemoveTaskUpdate) -> None:
@@ -216,6 +234,22 @@ class DispatcherState:
 
     def _deliver(self, update: u.DeliverUpdate) -> None:
         self.tasks[update.task].delivered.update(update.ranges)
+
+    def _create_view(self, update: u.CreateViewUpdate) -> None:
+        self._rounds(update.iteration).begin(update.tasks)
+
+    def _extend_horizon(self, update: u.ExtendHorizonUpdate) -> None:
+        self._rounds(update.iteration).extend(update.horizon)
+
+    def _pass_steps(self, update: u.PassStepsUpdate) -> None:
+        for number, rounds in self._rounds(update.iteration).advance(update.consumer, update.step).items():
+            task = self.tasks[number]
+            task.delivered.add(0, rounds if task.total is None else min(rounds, task.total))
+
+    def _rounds(self, iteration: int) -> Rounds:
+        rounds = self.iterations[iteration].rounds
+        assert rounds is not None
+        return rounds
 
     def _close_task_list(self, update: u.CloseTaskListUpdate) -> None:
         self.iterations[update.iteration].closed = True
@@ -265,6 +299,9 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.EndTaskUpdate: DispatcherState._end_task,
     u.RemoveTaskUpdate: DispatcherState._remove_task,
     u.DeliverUpdate: DispatcherState._deliver,
+    u.CreateViewUpdate: DispatcherState._create_view,
+    u.ExtendHorizonUpdate: DispatcherState._extend_horizon,
+    u.PassStepsUpdate: DispatcherState._pass_steps,
     u.CloseTaskListUpdate: DispatcherState._close_task_list,
     u.FailIterationUpdate: DispatcherState._fail_iteration,
     u.CommitChunkUpdate: DispatcherState._commit_chunk,

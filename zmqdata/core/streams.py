@@ -16,7 +16,10 @@ from zmqdata.core.ranges import RangeSet
 
 @dataclass(slots=True)
 class Portion:
-    """A block that was produced and that some consumer still has to take, from its ``skip``-th element on."""
+    """A block that was produced and that some consumer still has to take, from its ``skip``-th element on.
+
+    ``lane``: the numbered consumer that it is for, in coordinated jobs.
+    """
 
     first: int
     count: int
@@ -25,6 +28,7 @@ class Portion:
     frames: Any
     failure: bytes
     skip: int = 0
+    lane: int = 0
 
     @property
     def owed(self) -> int:
@@ -49,7 +53,8 @@ class Stream:
     """The flow of one task to one client. All counts are from its beginning, in elements and bytes.
 
     ``given`` holds the blocks that were not handed out, ``unreported`` the ranges that were, oldest first: the
-    dispatcher has counted only ``reported`` of ``handed_out`` elements.
+    dispatcher has counted only ``reported`` of ``handed_out`` elements. ``lacking``: the client needs what is not here
+    any more.
     """
 
     client: str
@@ -63,6 +68,7 @@ class Stream:
     granted_bytes: int = 0
     told_end: bool = False
     open: bool = True
+    lacking: bool = False
 
     @property
     def idle(self) -> bool:

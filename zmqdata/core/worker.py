@@ -5,7 +5,7 @@ Links are kept by ``core.sendlinks``; here are tasks, splits, distribution, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,15 +13,13 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import savecommands as s
 from zmqdata.core.dealing import Dealing, dealing_for
+from zmqdata.core.pipelines import REPEAT, Pipelines
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.sendlinks import Link, SendLinks
 from zmqdata.core.streams import Portion, Stream
 from zmqdata.core.window import Windowed
 from zmqdata.core.written import Written
 
-REPEAT = 1.0
-MOST_PATIENCE = 15.0
-PIPELINES_KEPT = 4
 DROPPED_KEPT = 10_000
 
 
@@ -30,8 +28,8 @@ class WorkerProfile:
     """What a worker tells of itself when it registers, and its limits.
 
     ``buffer_bytes``: how much it may produce ahead of its clients; ``cache_bytes``: how much of a task it keeps for
-    trainers that all read it; ``chunk_bytes``: about the size of a chunk that is saved; ``heartbeat``: seconds
-    between heartbeats; ``dispatcher_timeout``: seconds to do without a dispatcher before it ends.
+    trainers that all read it; ``heartbeat``: seconds between heartbeats; ``dispatcher_timeout``: seconds to do without
+    a dispatcher before it ends; ``snapshot_chunk_bytes``: the largest chunk of a distributed save.
     """
 
     worker: str
@@ -41,9 +39,9 @@ class WorkerProfile:
     version: str = ""
     buffer_bytes: int = 16 << 20
     cache_bytes: int = 10 << 30
-    chunk_bytes: int = 6 << 30
     heartbeat: float = 1.0
     dispatcher_timeout: float = 3600.0
+    snapshot_chunk_bytes: int = 6 << 30
 
 
 @dataclass
@@ -63,6 +61,7 @@ class HostedTask:
     produced_bytes: int = 0
     allowed: int = 0
     total: int | None = None
+    dropped: int = 0
     hungry: bool = False
     incomplete: bool = False
     wanted: dict[int, tuple[m.RequestSplits, float]] = field(default_factory=dict)
@@ -72,11 +71,16 @@ class HostedTask:
     def key(self) -> tuple[int, int]:
         return (self.definition.task, self.definition.attempt)
 
+    @property
+    def skipped(self) -> dict[str, int]:
+        """How many elements each trainer of a shared cache was too slow for."""
+        return self.dealing.skipped if isinstance(self.dealing, Windowed) else {}
+
     def report(self, now: float) -> m.TaskReport:
         """What the dispatcher is told of it."""
         idle = 0.0 if self.total is not None else now - self.progress
-        skipped = self.dealing.skipped if isinstance(self.dealing, Windowed) else {}
-        return m.TaskReport(*self.key, self.produced, self.total, idle, self.incomplete, skipped)
+        incomplete = self.incomplete or any(stream.lacking for stream in self.dealing.streams.values())
+        return m.TaskReport(*self.key, self.produced, self.total, idle, incomplete, self.skipped, self.dropped)
 
 
 class WorkerCore:
@@ -91,13 +95,12 @@ class WorkerCore:
         self.registered = False
         self.tasks: dict[int, HostedTask] = {}
         self.links = SendLinks(self._do)
-        self.pipelines: dict[str, bytes] = {}
         self.saved: dict[tuple[str, int], bool] = {}
+        self.pipelines = Pipelines(profile.worker, self._do)
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
         self._beat = -profile.heartbeat
         self._heard: float | None = None
-        self._pipeline_asks: dict[str, tuple[float, float]] = {}
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
             c.Received: self._received,
             c.Tick: lambda event, now: self._tick(now),
@@ -108,6 +111,8 @@ class WorkerCore:
             s.BlockWritten: self._saved,
             s.ChunkClosed: self._saved,
             s.WriteFailed: self._saved,
+            c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
+            c.PieceKept: self._pipelines_changed(self.pipelines.kept),
         }
         self._messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
             m.WorkerRegistered: lambda peer, message, now: self._registered(now),
@@ -118,6 +123,7 @@ class WorkerCore:
             m.SplitsAssigned: self._splits_assigned,
             m.PipelineSent: self._pipeline_sent,
             m.ChunkCommitted: self._chunk_committed,
+            m.PieceSent: lambda peer, message, now: self._pipelines_changed(self.pipelines.piece_sent)(message, now),
             m.ReleaseClient: self._release,
             m.OpenLink: self.links.open,
             m.Grant: self._grant,
@@ -131,6 +137,18 @@ class WorkerCore:
             handler(event, now)
         commands, self._commands = self._commands, []
         return commands
+
+    @property
+    def dropped(self) -> Collection[int]:
+        """The tasks that were taken from here, the last ones of many."""
+        return self._dropped.keys()
+
+    @property
+    def owes_elements(self) -> bool:
+        """Whether something that is made waits for a client that reads here, or was sent and not seen yet."""
+        streams = ((task.dealing, stream) for task in self.tasks.values() for stream in task.dealing.streams.values())
+        unsent = any(not dealing.has_all(stream) for dealing, stream in streams)
+        return unsent or any(link.unseen for link in self.links.by_client.values())
 
     def _do(self, command: object) -> None:
         self._commands.append(command)
@@ -151,9 +169,10 @@ class WorkerCore:
         if now - self._beat >= self.profile.heartbeat:
             self._heartbeat(now)
         self._end_without_dispatcher(now)
+        self.pipelines.tick(now)
         for task in self.tasks.values():
             if not task.started:
-                self._request_pipeline(task, now)
+                self.pipelines.want(task.definition, now)
             elif isinstance(task.dealing, Written):
                 task.dealing.tick(now)
                 self._distribute(task)
@@ -211,36 +230,34 @@ class WorkerCore:
                 return
             self._remove(hosted)
         profile = self.profile
-        dealing = dealing_for(definition, profile.cache_bytes, profile.worker, profile.chunk_bytes)
+        dealing = dealing_for(definition, profile.cache_bytes, profile.worker, profile.snapshot_chunk_bytes)
         task = HostedTask(definition, [len(entries) for entries in definition.ledger], dealing, progress=now)
         self.tasks[definition.task] = task
-        if definition.digest in self.pipelines:
-            self._start(task, self.pipelines[definition.digest], "")
-        else:
-            self._request_pipeline(task, now)
+        self._start_ready()
+        if not task.started:
+            self.pipelines.want(definition, now)
         for link in self.links.by_client.values():
             self._apply_grant(link, definition.task)
         self._distribute(task)
 
-    def _request_pipeline(self, task: HostedTask, now: float) -> None:
-        """Asks for the pipeline, rarer each time: it may be hundreds of megabytes that are on their way already."""
-        dataset = task.definition.dataset_id
-        asked, patience = self._pipeline_asks.get(dataset, (-MOST_PATIENCE, REPEAT / 2))
-        if now - asked >= patience:
-            self._pipeline_asks[dataset] = (now, min(patience * 2, MOST_PATIENCE))
-            self._send(c.DISPATCHER, m.RequestPipeline(self.profile.worker, dataset))
-
     def _pipeline_sent(self, peer: c.Peer, message: m.PipelineSent, now: float) -> None:
-        self._pipeline_asks.pop(message.dataset_id, None)
+        self.pipelines.sent(message, {task.definition.digest for task in self.tasks.values()}, now)
+        self._start_ready()
+
+    def _pipelines_changed(self, change: Callable[[Any, float], None]) -> Callable[[Any, float], None]:
+        def changed(event: Any, now: float) -> None:
+            change(event, now)
+            self._start_ready()
+
+        return changed
+
+    def _start_ready(self) -> None:
+        """Starts the tasks whose pipelines are here with all their parts, or cannot be had."""
         for task in self.tasks.values():
-            right = message.digest == task.definition.digest or bool(message.reason)
-            if right and not task.started and task.definition.dataset_id == message.dataset_id:
-                self._start(task, message.pipeline, message.reason)
-        if message.pipeline:
-            used = {task.definition.digest for task in self.tasks.values()}
-            for digest in [d for d in self.pipelines if d not in used][: 1 - PIPELINES_KEPT]:
-                del self.pipelines[digest]
-            self.pipelines[message.digest] = message.pipeline
+            found = None if task.started else self.pipelines.find(task.definition)
+            if found is not None:
+                self._start(task, found.pipeline, found.reason)
+        self.pipelines.told()
 
     def _start(self, task: HostedTask, pipeline: bytes, reason: str) -> None:
         task.started = True
@@ -274,8 +291,9 @@ class WorkerCore:
         task = self._task(event)
         if task is None:
             return
-        task.dealing.add(Portion(event.first, event.count, event.size, event.meta, event.frames, event.failure))
-        task.produced = event.first + event.count
+        made = (event.first, event.count, event.size, event.meta, event.frames, event.failure)
+        task.dealing.add(Portion(*made, lane=event.lane))
+        task.produced = max(task.produced, event.first + event.count)
         task.produced_bytes += event.size
         task.progress = now
         task.hungry = False
@@ -287,6 +305,7 @@ class WorkerCore:
             task.total = task.produced = event.total
             if isinstance(task.dealing, Written):
                 task.dealing.end()
+            task.dropped = event.dropped
             self._distribute(task)
             self._heartbeat(now)
 
@@ -385,7 +404,8 @@ class WorkerCore:
         for one in grant.streams:
             if one.task in self.tasks:
                 self._distribute(self.tasks[one.task])
-        self.links.report(link)
+        skipped = [task.skipped.get(link.reader.trainer_id, 0) for task in self.tasks.values()]
+        self.links.report(link, sum(skipped))
 
     def _apply_grant(self, link: Link, task: int) -> None:
         grant, hosted = link.grants.get(task), self.tasks.get(task)

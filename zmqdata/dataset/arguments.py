@@ -11,12 +11,14 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
+import optree
 
 from zmqdata.nodes import Node
-from zmqdata.ragged import RaggedTensor
+from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.records import COMPRESSION_TYPES
-from zmqdata.specs import AUTOTUNE
+from zmqdata.specs import AUTOTUNE, DatasetSpec, TensorSpec, is_list, merge_specs
 
+_LONGEST = 100
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -30,7 +32,9 @@ def call_site() -> str:
 
 def refuse(name: str, value: object, expected: str) -> NoReturn:
     """Raise the TypeError that says what came and what was expected."""
-    raise TypeError(f"{name} must be {expected}, got {value!r} of type {type(value).__name__}")
+    shown = repr(value).split("\n")[0]
+    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+    raise TypeError(f"{name} must be {expected}, got {shown} of type {type(value).__name__}")
 
 
 def integer(name: str, value: Any) -> int:
@@ -67,7 +71,58 @@ def function(name: str, value: Any) -> Callable[..., Any]:
     """The argument, if it can be called."""
     if not callable(value):
         refuse(name, value, "callable")
-    return value  # type: ignore[no-any-return]
+    made: Callable[..., Any] = value
+    return made
+
+
+def number(name: str, value: Any) -> float:
+    """The argument as a finite float of at least 0."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        refuse(name, value, "a number")
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name} must be a finite number of at least 0, got {value}")
+    return float(value)
+
+
+def numbers(name: str, value: Any, expected: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """A list of numbers as an array."""
+    try:
+        return np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        refuse(name, value, expected)
+
+
+def dtype(name: str, value: Any, kinds: str, expected: str) -> np.dtype[Any]:
+    """The argument as a numpy dtype of one of some kinds."""
+    try:
+        found: np.dtype[Any] | None = None if value is None else np.dtype(value)
+    except (TypeError, ValueError):
+        found = None
+    if found is None:
+        refuse(name, value, f"{expected}, such as np.float32 or 'int64'")
+    if found.kind not in kinds:
+        raise TypeError(f"{name} is {found}, expected {expected}")
+    return found
+
+
+def several(name: str, value: Any, expected: str) -> list[Any]:
+    """The items of a list or another iterable that is no text."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        refuse(name, value, expected)
+    return list(value)
+
+
+def optional_spec(name: str, value: Any) -> Any:
+    """A nesting of specs, or None."""
+    if value is None:
+        return None
+    for leaf in optree.tree_leaves(value, is_leaf=is_list, none_is_leaf=True):
+        if not isinstance(leaf, (TensorSpec, RaggedTensorSpec, DatasetSpec)):
+            raise TypeError(
+                f"{name} must be TensorSpec(shape, dtype) for each leaf, in the nesting of the elements (dicts and "
+                f"tuples, no lists); got {leaf!r} of type {type(leaf).__name__}"
+            )
+    return value
 
 
 def parallel_calls(num_parallel_calls: Any, deterministic: Any) -> dict[str, Any]:
@@ -101,26 +156,31 @@ def error_policy(on_error: Any, retries: Any, max_errors: Any) -> dict[str, Any]
     return {"on_error": on_error, "retries": again, "max_errors": most}
 
 
+def file_path(value: Any) -> str:
+    """The name of a file."""
+    found = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(found, str):
+        refuse("a file name", value, "a str or path")
+    return found
+
+
 def absolute_path(value: Any) -> str:
     """A file name or pattern, from the present folder."""
-    if not isinstance(value, (str, os.PathLike)):
-        refuse("a file name", value, "a str or path")
-    return os.path.abspath(os.fspath(value))
+    return os.path.abspath(file_path(value))
 
 
 def file_names(value: Any) -> tuple[str, ...]:
     """One file name or several, from the present folder."""
     given = [value] if isinstance(value, (str, os.PathLike)) else value
-    if not isinstance(given, Iterable):
-        refuse("filenames", given, "a file name, several or a dataset of them")
-    return tuple(map(absolute_path, given))
+    return tuple(map(absolute_path, several("filenames", given, "a file name, several or a dataset of them")))
 
 
 def compression(value: Any) -> str:
     """The compression of files that are read: ``""``, ``"GZIP"`` or ``"ZLIB"``."""
-    if (value or "") not in COMPRESSION_TYPES:
+    found = "" if value is None else value
+    if not isinstance(found, str) or found not in COMPRESSION_TYPES:
         raise ValueError(f'compression_type must be "", "GZIP" or "ZLIB", got {value!r}')
-    return value or ""
+    return found
 
 
 def optional_size(name: str, value: Any) -> int | None:
@@ -149,3 +209,21 @@ def input_node(name: str, dataset: Any) -> Node:
     if not isinstance(node, Node):
         refuse(f"what {name} takes", dataset, "a Dataset")
     return node
+
+
+def input_nodes(name: str, datasets: Any) -> tuple[Node, ...]:
+    """The nodes of an argument that must be several datasets."""
+    expected = "a list of datasets"
+    if isinstance(getattr(datasets, "node", None), Node):
+        refuse(f"what {name} takes", datasets, expected)
+    return tuple(input_node(name, dataset) for dataset in several(f"what {name} takes", datasets, expected))
+
+
+def check_alike(name: str, first: Any, other: Any) -> None:
+    """Refuse elements that are known to differ in nesting or dtype; None is a spec that is not known."""
+    if first is None or other is None:
+        return
+    try:
+        merge_specs(first, other)
+    except TypeError as error:
+        raise TypeError(f"{name} joins datasets whose elements are alike, and these differ: {error}") from None

@@ -6,21 +6,20 @@ A part of the class in ``surface``; ``batch`` itself is in ``transforms``. How t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import optree
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import at_least, flag, function, integer, refuse
+from zmqdata.dataset.arguments import at_least, flag, function, integer, optional_spec, refuse
+from zmqdata.dataset.parts import D
 from zmqdata.dataset.transforms import Transformations
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.padding import filler_of
 from zmqdata.nodes import Padding, known_spec, padding_plan
 from zmqdata.ragged import RaggedTensorSpec, splits_dtype
 from zmqdata.specs import leading_length, map_structure
-
-D = TypeVar("D")
 
 
 class Batches(Transformations[D]):
@@ -194,7 +193,7 @@ class Batches(Transformations[D]):
             function=function("map_func", map_func),
             batch_size=at_least("batch_size", batch_size, 1),
             drop_remainder=flag("drop_remainder", drop_remainder),
-            output_spec=output_spec,
+            output_spec=optional_spec("output_spec", output_spec),
         )
 
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import call_site, flag, input_node, optional_seed, refuse
+from zmqdata.dataset import arguments
+from zmqdata.dataset.arguments import (
+    call_site,
+    check_alike,
+    flag,
+    input_node,
+    input_nodes,
+    numbers,
+    optional_seed,
+    refuse,
+)
+from zmqdata.dataset.parts import D, Part
 from zmqdata.iterators import known_spec
-from zmqdata.specs import merge_specs
-
-D = TypeVar("D")
 
 
-class Choices(Generic[D]):
+class Choices(Part[D]):
     """Makes datasets (``D``) out of other datasets."""
-
-    @classmethod
-    def _wrap(cls, node: nodes.Node) -> D:
-        raise NotImplementedError
 
     @classmethod
     def counter(cls, start: Any = 0, step: Any = 1, dtype: Any = np.int64) -> D:
@@ -37,9 +41,7 @@ class Choices(Generic[D]):
 
         As ``tf.data.Dataset.counter``. In the service each worker counts for itself.
         """
-        kind = np.dtype(dtype)
-        if kind.kind not in "iuf":
-            raise TypeError(f"counter() got dtype {kind}, expected an integer or float dtype")
+        kind = arguments.dtype("dtype of counter()", dtype, "iuf", "an integer or float dtype")
         allowed = (int, np.integer) if kind.kind in "iu" else (int, float, np.integer, np.floating)
         for name, value in (("start", start), ("step", step)):
             if isinstance(value, bool) or not isinstance(value, allowed):
@@ -123,12 +125,12 @@ class Choices(Generic[D]):
 
 
 def _inputs(name: str, datasets: Iterable[Any]) -> tuple[nodes.Node, ...]:
-    inputs = tuple(input_node(name, dataset) for dataset in datasets)
+    inputs = input_nodes(name, datasets)
     if not inputs:
         raise ValueError(f"{name} got no datasets, expected at least one")
     specs = [spec for spec in map(known_spec, inputs) if spec is not None]
     for spec in specs[1:]:
-        merge_specs(specs[0], spec)
+        check_alike(name, specs[0], spec)
     return inputs
 
 
@@ -136,7 +138,7 @@ def _with_weights(inputs: tuple[nodes.Node, ...], weights: Any) -> tuple[tuple[n
     """The inputs that can be drawn, with their weights; of none, the first without its elements."""
     if weights is None:
         return inputs, (1.0,) * len(inputs)
-    shares = np.asarray(weights, np.float64)
+    shares = numbers("weights", weights, f"one number for each of the {len(inputs)} datasets")
     if shares.shape != (len(inputs),):
         raise ValueError(f"weights must be one for each of the {len(inputs)} datasets, got {weights!r}")
     if not (np.isfinite(shares).all() and (shares >= 0).all()):

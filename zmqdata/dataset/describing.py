@@ -6,9 +6,10 @@ from typing import Any
 
 from zmqdata.dataset.drawing import tree_lines
 from zmqdata.errors import UnimplementedError
-from zmqdata.nodes import Node
+from zmqdata.nodes import Node, every_node, options_of
 from zmqdata.pipelines.fingerprints import nodes_in_order
 from zmqdata.specs import INFINITE_CARDINALITY, TensorSpec, map_structure
+from zmqdata.splits import FileSplits, SplitSource
 
 _NOT_KNOWN = "known when it runs"
 
@@ -76,28 +77,57 @@ def draw(node: Node) -> str:
 def describe(node: Node) -> Told:
     """As ``draw``, with number, order, splits and restoring of each operation, and the size of a state."""
     known = known_specs(node)
-    lines = tree_lines(node, lambda inner: f"{inner.label}: {_facts(inner, brief_spec(known[id(inner)]))}")
-    order = nodes_in_order(node)
-    loose = [inner.label for inner in order if not inner.is_deterministic]
+    every = every_node(node)
+    may_differ = options_of(node).deterministic is False
+    loose = {id(inner): inner.label for inner in every if not _is_ordered(inner, may_differ)}
+    lines = tree_lines(
+        node,
+        lambda inner: f"{inner.label}: {_facts(inner, brief_spec(known[id(inner)]), id(inner) in loose)}",
+    )
+    grows = [f", and {inner.state_growth} ({inner.label})" for inner in every if inner.state_growth]
     lines += [
         "",
         f"elements: {_cardinality(node)}",
-        f"splits: {_splits(order)}",
-        "order: " + (f"differs from run to run, by {', '.join(loose)}" if loose else "follows from the seed"),
-        f"state: about {sum(inner.state_bytes for inner in order)} bytes",
+        f"splits: {_splits(node)}",
+        "order: " + (f"differs from run to run, by {', '.join(loose.values())}" if loose else "follows from the seed"),
+        f"state: about {sum(inner.state_bytes for inner in every)} bytes{''.join(grows)}",
     ]
     return Told("\n".join(lines))
 
 
-def _facts(node: Node, spec: str) -> str:
-    facts = [spec, _cardinality(node)]
-    if not node.inputs:
-        facts.append(_splits([node]))
-    if not node.is_deterministic:
-        facts.append("in any order")
-    if node.restoring:
-        facts.append(f"restoring {node.restoring}")
-    return " | ".join(facts)
+def _is_ordered(node: Node, may_differ: bool) -> bool:
+    """Whether the order of a node's elements is fixed; an operation that was not told follows the options."""
+    return node.is_deterministic and not (may_differ and getattr(node, "deterministic", True) is None)
+
+
+def _facts(node: Node, spec: str, is_loose: bool) -> str:
+    own_state = sum(inner.state_bytes for inner in (node, *_beside(node)))
+    return " | ".join(
+        [
+            spec,
+            _cardinality(node),
+            _splitting(node),
+            "in any order" if is_loose else "in order",
+            f"state {own_state} bytes" + (f" and {node.state_growth}" if node.state_growth else ""),
+            f"restoring {node.restoring or 'is not described'}",
+        ]
+    )
+
+
+def _beside(node: Node) -> list[Node]:
+    return [inner for beside in node.apart for inner in every_node(beside)]
+
+
+def _splitting(node: Node) -> str:
+    if _is_source(node):
+        return _splits(node)
+    whole = [inner.label for inner in node.apart]
+    follows = "split as its input" + ("s" if len(node.inputs) > 1 else "")
+    return follows + (f", all of {' and '.join(whole)} for each worker" if whole else "")
+
+
+def _is_source(node: Node) -> bool:
+    return node.is_source or not node.inputs
 
 
 def _cardinality(node: Node) -> str:
@@ -107,14 +137,27 @@ def _cardinality(node: Node) -> str:
     return "endless" if count == INFINITE_CARDINALITY else "number not known"
 
 
-def _splits(order: list[Node]) -> str:
-    """How the sources among these nodes can be split."""
-    told = []
-    for source in [node for node in order if not node.inputs]:
+def _splits(node: Node) -> str:
+    """How the sources of a node can be split, left to right, each once."""
+    told, seen, waiting = [], set(), [node]
+    while waiting:
+        current = waiting.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        if not _is_source(current):
+            waiting.extend(reversed(current.inputs))
+            continue
         try:
-            splits = source.split_source
+            splits = current.split_source
         except UnimplementedError:
-            return f"cannot be split, because of {source.label}"
-        count = getattr(splits, "count", None)
-        told.append("by files" if count is None else "a single one" if count == 1 else f"by {count} indices")
+            return f"cannot be split, because of {current.label}"
+        told.append(_split_kind(splits))
     return ", ".join(told)
+
+
+def _split_kind(splits: SplitSource) -> str:
+    if isinstance(splits, FileSplits):
+        return "by files"
+    count = splits.count
+    return "by indices without end" if count is None else "a single one" if count == 1 else f"by {count} indices"

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import at_least, call_site, flag, function, refuse
+from zmqdata.dataset.parts import D, Part
 
-D = TypeVar("D")
 
-
-class Groupings(Generic[D]):
+class Groupings(Part[D]):
     """Makes datasets (``D``) out of this one in which elements stand together."""
-
-    _node: nodes.Node
-
-    @classmethod
-    def _wrap(cls, node: nodes.Node) -> D:
-        raise NotImplementedError
 
     def window(self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False) -> D:
         """Datasets of consecutive elements. Where elements are nested, each leaf becomes a dataset of its own.

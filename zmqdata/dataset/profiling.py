@@ -16,7 +16,7 @@ from zmqdata.nodes import Infer, Node
 _active = threading.local()
 
 
-@dataclass
+@dataclass(eq=False)
 class Measured:
     """What one operation took.
 
@@ -25,6 +25,7 @@ class Measured:
         elements: how many it yielded.
         seconds: spent in it and not in its inputs, over all threads.
         calls: of its function on other threads, in seconds.
+        nested: what the operations of the datasets took that its function made, by their places in them.
     """
 
     label: str
@@ -32,6 +33,7 @@ class Measured:
     elements: int = 0
     seconds: float = 0.0
     calls: float = 0.0
+    nested: dict[Any, Measured] = field(default_factory=dict, repr=False)
     lock: Any = field(default_factory=threading.Lock, repr=False)
 
     def add(self, seconds: float, elements: int) -> None:
@@ -110,14 +112,45 @@ class _ClockedCall:
                 self._measured.calls += time.perf_counter() - begin
 
 
-def _clocked(node: Node, measured: dict[int, Measured], made: dict[int, Node]) -> Node:
+@dataclass(frozen=True)
+class _Nested:
+    """A dataset with clocks, as a user's function returns it."""
+
+    node: Node
+
+
+class _ClockedDatasets(_ClockedCall):
+    """A user's function that makes datasets, which get clocks of their own; those at one place share one."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        made = super().__call__(*arguments)
+        inner = getattr(made, "node", None)
+        return _Nested(_clocked(inner, self._measured.nested, {}, ())) if isinstance(inner, Node) else made
+
+
+def _clocked(
+    node: Node, measured: dict[Any, Measured], made: dict[int, Node], place: tuple[int, ...] | None = None
+) -> Node:
+    """A node and its inputs with clocks.
+
+    Args:
+        measured: gets what each takes: by identity, or with a ``place`` by that, kind and line, as the datasets that a
+            function makes are new for each element.
+        made: what has clocks already.
+    """
     if id(node) in made:
         return made[id(node)]
-    clock = measured[id(node)] = Measured(node.label, type(node))
-    inputs = tuple(_clocked(source, measured, made) for source in node.inputs)
+    key = id(node) if place is None else (place, type(node), node.site)
+    clock = measured.setdefault(key, Measured(node.label, type(node)))
+    inputs = tuple(
+        _clocked(source, measured, made, None if place is None else (*place, index))
+        for index, source in enumerate(node.inputs)
+    )
     changed = replace(node, inputs=inputs) if inputs else node
     if isinstance(changed, nodes.ParallelMap):
         changed = replace(changed, function=_ClockedCall(changed.function, clock))
+    if isinstance(changed, (nodes.FlatMap, nodes.GroupByWindow)):
+        changed = replace(changed, function=_ClockedDatasets(changed.function, clock))
     made[id(node)] = _Clocked(inputs=(changed,), measured=clock)
     return made[id(node)]
 
@@ -129,7 +162,7 @@ class Profile:
     Attributes:
         seconds: how long it ran.
         elements: how many came out.
-        operations: in the order of the drawing, the last operation first.
+        operations: in the order of the drawing, the last operation first; then those in nested datasets.
         bottleneck: the operation that took most.
         advice: what can be done about it.
     """
@@ -159,27 +192,45 @@ def profile(node: Node, seconds: float, context: Context) -> Profile:
     finally:
         ran = time.perf_counter() - begin
         iterator.close()
-    operations = tuple(measured.values())
+    operations = _with_nested(measured)
     worst = max(operations, key=_weight)
     advice = _advice(worst, sum(map(_weight, operations)))
+    if any(worst in outer.nested.values() and not _has_threads(outer) for outer in operations):
+        advice += " Or read several of the datasets at a time: interleave(..., num_parallel_calls=AUTOTUNE)."
     rate = f"{count} elements in {ran:.2f} s, {count / ran if ran else 0:.0f} per second"
     lines = tree_lines(node, lambda inner: _row(measured[id(inner)], ran, inner.label))
+    for outer in operations:
+        if outer.nested:
+            rows = [_row(one, ran, one.label) for one in outer.nested.values()]
+            lines += [f"in the datasets that {outer.label} made:", *(f"   {row}" for row in rows)]
     text = "\n".join([rate, *lines, f"bottleneck: {worst.label}. {advice}"])
     return Profile(ran, count, operations, worst, advice, text)
 
 
+def _with_nested(measured: dict[Any, Measured]) -> tuple[Measured, ...]:
+    """All that was measured, each pipeline before what is nested in it."""
+    found = list(measured.values())
+    for one in found:
+        found += one.nested.values()
+    return tuple(found)
+
+
 def _weight(one: Measured) -> float:
     """Seconds of work. An operation with threads waits in the consumer's: what counts is what its function took."""
-    if issubclass(one.kind, nodes.ParallelMap):
+    if _has_threads(one):
         return one.calls
     return 0.0 if issubclass(one.kind, nodes.Prefetch) else one.seconds
+
+
+def _has_threads(one: Measured) -> bool:
+    return issubclass(one.kind, (nodes.ParallelMap, nodes.ParallelInterleave))
 
 
 def _row(one: Measured, ran: float, label: str) -> str:
     each = one.seconds / one.elements * 1e6 if one.elements else 0.0
     share = 100 * one.seconds / ran if ran else 0.0
     text = f"{label}: {one.seconds:.3f} s ({share:.0f} %), {one.elements} elements, {each:.1f} us each"
-    return text + (f", calls {one.calls:.3f} s on threads" if one.calls else "")
+    return text + (f", calls {one.calls:.3f} s on threads" if _has_threads(one) else "")
 
 
 _ADVICE: tuple[tuple[type[Node], str], ...] = (

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.dataset import arguments
 from zmqdata.dataset.arguments import (
     absolute_path,
     at_least,
@@ -19,6 +20,7 @@ from zmqdata.dataset.arguments import (
     flag,
     optional_size,
     refuse,
+    several,
 )
 from zmqdata.dataset.surface import Dataset
 from zmqdata.errors import InvalidArgumentError
@@ -190,7 +192,7 @@ class CsvDataset(Dataset):
 
 
 def _numbers(name: str, given: Iterable[int]) -> list[int]:
-    numbers = [at_least(name, number, 0) for number in given]
+    numbers = [at_least(name, number, 0) for number in several(name, given, "a list of column numbers")]
     if sorted(set(numbers)) != numbers:
         raise ValueError(f"{name} must be sorted and hold each column once, got {numbers}")
     return numbers
@@ -222,9 +224,7 @@ def _scalar(value: np.ndarray[Any, Any]) -> Any:
 
 
 def _column_dtype(name: str, given: Any) -> np.dtype[Any]:
-    dtype: np.dtype[Any] = np.dtype(given)
-    if dtype.kind not in _KINDS:
-        raise TypeError(f"{name} holds dtype {dtype}, expected integers, floats, str or bytes")
+    dtype = arguments.dtype(f"what {name} holds", given, _KINDS, "a dtype of integers, floats, str or bytes")
     return np.dtype(dtype.type) if dtype.kind in "US" else dtype
 
 
@@ -273,5 +273,5 @@ class SqlDataset(Dataset):
 
 
 def _sql_dtype(given: Any) -> np.dtype[Any]:
-    dtype: np.dtype[Any] = np.dtype(given)
+    dtype = arguments.dtype("what output_types holds", given, _KINDS + "b", "a dtype of integers, floats, str or bytes")
     return dtype if dtype.kind == "b" else _column_dtype("output_types", dtype)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from zmqdata.dataset.arguments import file_path
 from zmqdata.dataset.drawing import difference, parameter_lines
 from zmqdata.errors import (
     DataLossError,
@@ -24,7 +25,7 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.iterators import Context, holds_no_state, make_iterator
-from zmqdata.nodes import Node
+from zmqdata.nodes import Node, every_node
 from zmqdata.pipelines import Fingerprint
 
 VERSION = 1
@@ -83,7 +84,15 @@ class DatasetIterator:
         self._run(context)
 
     def _run(self, context: Context, position: Any = None, *, restored: bool = False) -> None:
-        executor = make_iterator(self._node, context)
+        try:
+            executor = make_iterator(self._node, context)
+        except RecursionError:
+            count = len(every_node(self._node))
+            raise InvalidArgumentError(
+                f"this pipeline of {count} operations is too deep for Python's stack: {self._node.label}. Join many "
+                "datasets by flat_map() over their names or by choose_from_datasets(), not by concatenate() in a loop; "
+                "or raise sys.setrecursionlimit()"
+            ) from None
         try:
             if restored:
                 executor.restore(position)
@@ -233,9 +242,10 @@ class DatasetIterator:
 
         As ``tf.train.Checkpoint(iterator).save``.
         """
+        target = Path(file_path(path))
         payload = msgspec.msgpack.encode(self.state_dict())
         check = zlib.crc32(payload).to_bytes(4, "big")
-        _write_atomically(Path(path), _MAGIC + bytes([VERSION]) + check + payload)
+        _write_atomically(target, _MAGIC + bytes([VERSION]) + check + payload)
 
     def restore(self, path: str | os.PathLike[str], *, strict: bool = True) -> None:
         """Go on where ``save`` was called.
@@ -252,9 +262,14 @@ class DatasetIterator:
         As ``tf.train.Checkpoint(iterator).restore``.
         """
         try:
-            content = Path(path).read_bytes()
+            content = Path(file_path(path)).read_bytes()
         except FileNotFoundError:
             raise NotFoundError(f"there is no iterator state at {os.fspath(path)}; save(path) writes one") from None
+        except IsADirectoryError:
+            raise InvalidArgumentError(
+                f"{os.fspath(path)} is a folder, expected the file that save(path) wrote; a dataset that was saved is "
+                "read by Dataset.load(path)"
+            ) from None
         self.load_state_dict(_payload(content, os.fspath(path)), strict=strict)
 
 

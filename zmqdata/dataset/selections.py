@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import at_least, call_site, flag, function, integer, optional_seed, refuse
-from zmqdata.dataset.resuming import DatasetIterator
+from zmqdata.dataset.arguments import at_least, call_site, flag, function, integer, numbers, optional_seed, refuse
+from zmqdata.dataset.parts import D, Part
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators import as_element, element_at, infer_spec
 from zmqdata.nodes import SHARD_HINT, Options
 from zmqdata.specs import INFINITE_CARDINALITY, TensorSpec, map_structure
 
-D = TypeVar("D")
 
-
-class Selections(Generic[D]):
+class Selections(Part[D]):
     """Makes datasets (``D``) out of some of the elements of this one."""
-
-    _node: nodes.Node
-
-    @classmethod
-    def _wrap(cls, node: nodes.Node) -> D:
-        raise NotImplementedError
-
-    def _select(self, kind: type[nodes.Node], **parameters: Any) -> D:
-        return self._wrap(kind(inputs=(self._node,), site=call_site(), **parameters))
 
     def shard(self, num_shards: int, index: int) -> D:
         """Every ``num_shards``-th element, beginning with number ``index``.
@@ -50,12 +39,12 @@ class Selections(Generic[D]):
         """
         place = integer("index", index)
         if integer("num_shards", num_shards) == SHARD_HINT:
-            return self._select(nodes.Shard, num_shards=SHARD_HINT, index=SHARD_HINT)
+            return self._then(nodes.Shard, num_shards=SHARD_HINT, index=SHARD_HINT)
         count = at_least("num_shards", num_shards, 1)
         if not 0 <= place < count:
             hint = ". SHARD_HINT is meant for num_shards" if place == SHARD_HINT else ""
             raise InvalidArgumentError(f"Index must be between 0 and {count - 1} (currently index = {place}){hint}.")
-        return self._select(nodes.Shard, num_shards=count, index=place)
+        return self._then(nodes.Shard, num_shards=count, index=place)
 
     def take_while(self, predicate: Callable[..., Any]) -> D:
         """The elements before the first one for which a function returns false.
@@ -69,7 +58,7 @@ class Selections(Generic[D]):
 
         As ``tf.data.Dataset.take_while``. In the service each worker ends by itself.
         """
-        return self._select(nodes.TakeWhile, predicate=function("predicate", predicate))
+        return self._then(nodes.TakeWhile, predicate=function("predicate", predicate))
 
     def unique(self) -> D:
         """Each element once, at its first place. Elements are one array or scalar of integers or text.
@@ -80,7 +69,7 @@ class Selections(Generic[D]):
 
         As ``tf.data.Dataset.unique``. In the service it looks at the elements of a worker only.
         """
-        return self._select(nodes.Unique)
+        return self._then(nodes.Unique)
 
     def scan(self, initial_state: Any, scan_func: Callable[[Any, Any], Any]) -> D:
         """Map with a running state: ``state, output = scan_func(state, element)``.
@@ -97,7 +86,7 @@ class Selections(Generic[D]):
         As ``tf.data.Dataset.scan``. In the service each worker has a state of its own.
         """
         fold = function("scan_func", scan_func)
-        return self._select(nodes.Scan, initial_state=as_element(initial_state), function=fold)
+        return self._then(nodes.Scan, initial_state=as_element(initial_state), function=fold)
 
     def ignore_errors(self, log_warning: bool = False) -> D:
         """Leave out the elements that a function failed on, or that a file is too damaged to give.
@@ -111,7 +100,7 @@ class Selections(Generic[D]):
 
         As ``tf.data.Dataset.ignore_errors``, which swallows all other errors, too.
         """
-        return self._select(nodes.IgnoreErrors, log_warning=flag("log_warning", log_warning))
+        return self._then(nodes.IgnoreErrors, log_warning=flag("log_warning", log_warning))
 
     def assert_cardinality(self, expected_cardinality: int) -> D:
         """The same elements, which must be this many: iterating fails with the first too much or when they end early.
@@ -129,7 +118,7 @@ class Selections(Generic[D]):
         As ``tf.data.experimental.assert_cardinality``. It sees what a worker sees: do not split such a dataset.
         """
         expected = at_least("expected_cardinality", expected_cardinality, INFINITE_CARDINALITY)
-        return self._select(nodes.AssertCardinality, expected=expected)
+        return self._then(nodes.AssertCardinality, expected=expected)
 
     def pad_to_cardinality(self, cardinality: int, mask_key: str = "valid") -> D:
         """Append elements of zeros up to a number, and mark which elements are true ones.
@@ -145,6 +134,8 @@ class Selections(Generic[D]):
         As ``tf.data.experimental.pad_to_cardinality``. Functions are run once to find the element_spec.
         """
         wanted, count = at_least("cardinality", cardinality, 0), self._node.cardinality
+        if not isinstance(mask_key, str):
+            refuse("mask_key", mask_key, "a str")
         if count < 0:
             raise ValueError(
                 f"pad_to_cardinality() needs a dataset of known cardinality, this one has {count} (-1 infinite, -2 "
@@ -190,7 +181,7 @@ class Selections(Generic[D]):
             raise ValueError(f"initial_dist has {len(initial)} classes, expected {len(target)}, as many as target_dist")
         made = function("class_func", class_func)
         drawn = optional_seed(seed)
-        return self._select(nodes.RejectionResample, function=made, target=target, initial=initial, seed=drawn)
+        return self._then(nodes.RejectionResample, function=made, target=target, initial=initial, seed=drawn)
 
     def with_options(self, options: Options) -> D:
         """The same elements, with options set for the whole pipeline. Those that are set later win, with a warning.
@@ -209,7 +200,7 @@ class Selections(Generic[D]):
         if not isinstance(options, Options):
             refuse("options", options, "an Options")
         self.options().merge(options)  # warns
-        return self._select(nodes.WithOptions, settings=options.settings)
+        return self._then(nodes.WithOptions, settings=options.settings)
 
     def options(self) -> Options:
         """The options of the pipeline: those of all its parts. Changing what comes back changes no dataset.
@@ -221,9 +212,6 @@ class Selections(Generic[D]):
         As ``tf.data.Dataset.options``.
         """
         return nodes.options_of(self._node)
-
-    def __iter__(self) -> DatasetIterator:
-        raise NotImplementedError
 
     def get_single_element(self) -> Any:
         """The element of a dataset that has exactly one.
@@ -293,7 +281,7 @@ def _zeros(spec: TensorSpec) -> Any:
 
 
 def _distribution(name: str, values: Any) -> tuple[float, ...]:
-    array = np.asarray(values, np.float64)
+    array = numbers(name, values, "one probability for each class")
     if array.ndim != 1 or not len(array) or not (array >= 0).all() or abs(array.sum() - 1) > 1e-3:
         raise ValueError(f"{name} must be one probability for each class, 1 in sum; got {values!r}")
     return tuple(array.tolist())

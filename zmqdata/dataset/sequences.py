@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import reduce
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import call_site, flag, optional_seed, refuse
+from zmqdata.dataset.parts import D, Part
 from zmqdata.iterators import as_element
 from zmqdata.specs import merge_specs, spec_of
 
-D = TypeVar("D")
 
-
-class Sequences(Generic[D]):
+class Sequences(Part[D]):
     """Makes datasets (``D``) out of sequences, iterables and seeds."""
-
-    @classmethod
-    def _wrap(cls, node: nodes.Node) -> D:
-        raise NotImplementedError
 
     @classmethod
     def random(cls, seed: int | None = None, rerandomize_each_iteration: bool | None = None) -> D:
@@ -63,7 +57,12 @@ class Sequences(Generic[D]):
         if not elements:
             raise ValueError("`elements` must not be empty: its elements tell what the dataset's look like")
         kept = tuple(map(as_element, elements))
-        spec = reduce(merge_specs, map(spec_of, kept))
+        spec = spec_of(kept[0])
+        for place, element in enumerate(kept):
+            try:
+                spec = merge_specs(spec, spec_of(element))
+            except TypeError as error:
+                raise TypeError(f"`elements` must be alike, and elements[{place}] differs: {error}") from None
         return cls._wrap(nodes.FromList(sequence=kept, elements_spec=spec, site=call_site()))
 
     @classmethod

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import optree
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import absolute_path, call_site, flag, input_node, integer, optional_seed, sliceable
+from zmqdata.dataset.arguments import (
+    absolute_path,
+    call_site,
+    dtype,
+    flag,
+    input_node,
+    integer,
+    optional_seed,
+    optional_spec,
+    several,
+    sliceable,
+)
+from zmqdata.dataset.parts import D, Part
 from zmqdata.errors import NotFoundError
 from zmqdata.iterators import as_element
 from zmqdata.specs import map_structure
 
-D = TypeVar("D")
 
-
-class Sources(Generic[D]):
+class Sources(Part[D]):
     """Makes datasets (``D``) out of nothing but arguments."""
-
-    @classmethod
-    def _wrap(cls, node: nodes.Node) -> D:
-        raise NotImplementedError
 
     @classmethod
     def range(cls, *args: int, output_type: Any = np.int64) -> D:
@@ -47,10 +53,8 @@ class Sources(Generic[D]):
             raise ValueError("range() got step 0, expected a step up or down: the range would never end")
         if max(map(abs, (start, stop, step))) > 2**62:
             raise ValueError(f"range() got {args}, expected numbers of at most 2**62: elements are of 64 bits")
-        dtype = np.dtype(output_type)
-        if dtype.kind not in "iuf":
-            raise TypeError(f"range() got output_type {dtype}, expected an integer or float dtype")
-        return cls._wrap(nodes.Range(start=start, stop=stop, step=step, dtype=dtype.name, site=call_site()))
+        kind = dtype("output_type of range()", output_type, "iuf", "an integer or float dtype")
+        return cls._wrap(nodes.Range(start=start, stop=stop, step=step, dtype=kind.name, site=call_site()))
 
     @classmethod
     def from_tensors(cls, tensors: Any) -> D:
@@ -114,13 +118,13 @@ class Sources(Generic[D]):
         """
         if not callable(generator):
             raise TypeError(
-                f"`generator` must be a Python callable that returns an iterable, got a {type(generator).__name__}: a "
-                "generator can be run only once. Give the function that makes it, without calling it"
+                f"`generator` must be a Python callable that returns an iterable, got a {type(generator).__name__}. "
+                "Give the function that makes it, without calling it: what it returns can be run only once"
             )
+        given = tuple(several("args", () if args is None else args, "a tuple with the arguments of the generator"))
+        signature = optional_spec("output_signature", output_signature)
         return cls._wrap(
-            nodes.FromGenerator(
-                generator=generator, args=tuple(args or ()), output_signature=output_signature, site=call_site()
-            )
+            nodes.FromGenerator(generator=generator, args=given, output_signature=signature, site=call_site())
         )
 
     @classmethod
@@ -148,8 +152,8 @@ class Sources(Generic[D]):
 
         As ``tf.data.Dataset.list_files``, except that tf.data lists once, when the dataset is made.
         """
-        given = [file_pattern] if isinstance(file_pattern, (str, os.PathLike)) else list(file_pattern)
-        patterns = tuple(map(absolute_path, given))
+        given = [file_pattern] if isinstance(file_pattern, (str, os.PathLike)) else file_pattern
+        patterns = tuple(map(absolute_path, several("file_pattern", given, "a file name, a pattern, or several")))
         if not nodes.matching_files(patterns):
             raise NotFoundError(
                 f"No files matched pattern: {', '.join(map(repr, patterns)) or 'none was given'}, looked for from the "

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from zmqdata import nodes
 from zmqdata.blocks import validate_compression
 from zmqdata.dataset.arguments import absolute_path, call_site
-from zmqdata.dataset.resuming import DatasetIterator
+from zmqdata.dataset.parts import D, Part
 from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 from zmqdata.files import is_url, whole_path
 from zmqdata.iterators import known_spec
@@ -20,20 +20,9 @@ from zmqdata.manifests import already_saved, is_done, read_manifest, read_save, 
 from zmqdata.pipelines import fingerprint
 from zmqdata.specs import INFINITE_CARDINALITY
 
-D = TypeVar("D")
 
-
-class Storage(Generic[D]):
+class Storage(Part[D]):
     """Makes datasets (``D``) that keep what they have seen, and files of elements."""
-
-    _node: nodes.Node
-
-    @classmethod
-    def _wrap(cls, node: nodes.Node) -> D:
-        raise NotImplementedError
-
-    def __iter__(self) -> DatasetIterator:
-        raise NotImplementedError
 
     def cache(self, filename: str | os.PathLike[str] = "") -> D:
         """Run the dataset once, and play its elements from then on.
@@ -54,7 +43,7 @@ class Storage(Generic[D]):
         As ``tf.data.Dataset.cache``, except that what was seen of a run that was broken off is kept in memory, too. In
         the service each task keeps and repeats what it saw, and each worker needs a file name of its own.
         """
-        folder = absolute_path(filename) if os.fspath(filename) else ""
+        folder = "" if filename == "" else absolute_path(filename)
         return self._wrap(nodes.Cache(inputs=(self._node,), filename=folder, site=call_site()))
 
     def snapshot(self, path: str | os.PathLike[str], compression: str | None = "AUTO") -> D:

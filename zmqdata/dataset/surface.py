@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import call_site, compression, file_names, function, optional_size
+from zmqdata.dataset.arguments import call_site, compression, file_names, function, number, optional_size
 from zmqdata.dataset.batches import Batches
 from zmqdata.dataset.choices import Choices
 from zmqdata.dataset.describing import Told, describe, draw
@@ -165,7 +165,8 @@ class Dataset(
         Ours; tf.data has a profiler of its own in TensorBoard.
         """
         options = nodes.options_of(self._node)
-        found = profile(self._node, float(seconds), Context(seed=next_seed(), fixed_seed=fixed_seed(), options=options))
+        context = Context(seed=next_seed(), fixed_seed=fixed_seed(), options=options)
+        found = profile(self._node, number("seconds", seconds), context)
         print(found)
         return found
 

@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import (
     at_least,
     call_site,
+    check_alike,
     error_policy,
     flag,
     function,
     input_node,
     integer,
     optional_seed,
+    optional_spec,
     parallel_calls,
 )
+from zmqdata.dataset.parts import D, Part
 from zmqdata.iterators import known_spec
-from zmqdata.specs import AUTOTUNE, UNKNOWN_CARDINALITY, merge_specs
+from zmqdata.specs import AUTOTUNE, UNKNOWN_CARDINALITY
 
 DEFAULT_CYCLE_LENGTH = 16
 """Of interleave. A constant, where tf.data takes the number of cores: the order must not depend on the machine."""
 
-D = TypeVar("D")
 
-
-class Transformations(Generic[D]):
+class Transformations(Part[D]):
     """Makes datasets (``D``) out of this one."""
-
-    _node: nodes.Node
-
-    @classmethod
-    def _wrap(cls, node: nodes.Node) -> D:
-        raise NotImplementedError
-
-    def _then(self, kind: type[nodes.Node], **parameters: Any) -> D:
-        return self._wrap(kind(inputs=(self._node,), site=call_site(), **parameters))
 
     def map(
         self,
@@ -75,7 +67,10 @@ class Transformations(Generic[D]):
 
         As ``tf.data.Dataset.map``; ``on_error``, ``retries``, ``max_errors`` and ``output_spec`` are ours.
         """
-        given = {"function": function("map_func", map_func), "output_spec": output_spec}
+        given = {
+            "function": function("map_func", map_func),
+            "output_spec": optional_spec("output_spec", output_spec),
+        }
         guarded = error_policy(on_error, retries, max_errors)
         calls = parallel_calls(num_parallel_calls, deterministic)
         if calls:
@@ -88,6 +83,8 @@ class Transformations(Generic[D]):
         seed: int | None = None,
         rerandomize_each_iteration: bool | None = True,
         *,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
         output_spec: Any = None,
     ) -> D:
         """Apply a function that draws: it also gets a ``numpy.random.Generator``, as its last argument.
@@ -99,6 +96,7 @@ class Transformations(Generic[D]):
             map_func: called as ``map_func(element, rng)``; a plain tuple becomes several arguments, as for ``map``.
             seed: fixes the draws; None: drawn for each iterator, or by ``set_random_seed``, or by the service's job.
             rerandomize_each_iteration: whether each iteration and repetition has draws of its own; None is True.
+            num_parallel_calls, deterministic: as for ``map``; the draws are the same on any number of threads.
             output_spec: as for ``map``.
 
         >>> from zmqdata.dataset import Dataset
@@ -111,8 +109,10 @@ class Transformations(Generic[D]):
         """
         drawn = function("map_func", map_func)
         fresh = rerandomize_each_iteration is None or flag("rerandomize_each_iteration", rerandomize_each_iteration)
-        given = {"seed": optional_seed(seed), "rerandomize_each_iteration": fresh, "output_spec": output_spec}
-        return self._then(nodes.RandomMap, function=drawn, **given)
+        spec = optional_spec("output_spec", output_spec)
+        given = {"seed": optional_seed(seed), "rerandomize_each_iteration": fresh, "output_spec": spec}
+        calls = parallel_calls(num_parallel_calls, deterministic)
+        return self._then(nodes.ParallelRandomMap if calls else nodes.RandomMap, function=drawn, **given, **calls)
 
     def batch(self, batch_size: int, drop_remainder: bool = False) -> D:
         """Stack consecutive elements of equal structure, dtypes and shapes.
@@ -264,7 +264,8 @@ class Transformations(Generic[D]):
         """Prepare elements ahead, in a thread.
 
         Args:
-            buffer_size: how many elements; AUTOTUNE: chosen by zmqdata; 0: none.
+            buffer_size: how many elements; AUTOTUNE: as many as it takes to bridge what was measured, within
+                ``autotune.ram_budget`` of the options or 512 MiB; 0: none.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(3).prefetch(2)]
@@ -287,7 +288,5 @@ class Transformations(Generic[D]):
         As ``tf.data.Dataset.concatenate``.
         """
         other = input_node("concatenate()", dataset)
-        specs = known_spec(self._node), known_spec(other)
-        if None not in specs:
-            merge_specs(*specs)
+        check_alike("concatenate()", known_spec(self._node), known_spec(other))
         return self._wrap(nodes.Concatenate(inputs=(self._node, other), site=call_site()))

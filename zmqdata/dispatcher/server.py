@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import secrets
 import time
@@ -18,7 +19,7 @@ from zmqdata import messages as m
 from zmqdata import savecommands as s
 from zmqdata import wire
 from zmqdata.config import DispatcherConfig
-from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
+from zmqdata.core.dispatcher import DispatcherCore, DispatcherPolicy, DispatcherTimes
 from zmqdata.core.places import located
 from zmqdata.core.saves import job_of
 from zmqdata.dispatcher.savefolders import SaveFolders, check_save
@@ -27,6 +28,7 @@ from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import InvalidArgumentError, ProtocolError
 from zmqdata.files import whole_path
 from zmqdata.nodes import matching_files
+from zmqdata.settings import check_type
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import announced_address, bind_endpoint, host_addresses, split_address
 from zmqdata.transport.lifecycle import Server
@@ -57,14 +59,17 @@ class DispatcherShell:
             raise
         port = split_address(bound.partition("://")[2])[1]
         self.target = f"tcp://{announced_address(config.host, None, None, port)}"
-        times = DispatcherTimes(
-            client_timeout=config.client_timeout_ms / 1000,
-            gc_timeout=config.job_gc_timeout_ms / 1000 if config.job_gc_timeout_ms >= 0 else -1.0,
-            gc_interval=config.job_gc_check_interval_ms / 1000,
-        )
+        self.config = config
         self.core = DispatcherCore(
-            secrets.randbits(62), times, config.worker_addresses, aliases, durable=config.work_dir is not None
+            secrets.randbits(62),
+            times_of(config),
+            config.worker_addresses,
+            aliases,
+            policy_of(config),
+            durable=config.work_dir is not None,
         )
+        self.core.datasets.parts.found(*self.store.found())
+        self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)
         for check in self.core.saves.checks():
             check_save(check)
         self.rejects = Rejects()
@@ -72,12 +77,16 @@ class DispatcherShell:
         self.loop.read(self.router, self._receive)
         self._saves = SaveFolders(self._report_soon)
         self._files = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-list-files")
+        # One thread for all parts: pieces are written in their order, and the loop never waits for a disk.
+        self._parts = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-parts")
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
             c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
             c.Commit: lambda command: None,
             c.StorePipeline: lambda command: self.store.put(command.digest, command.pipeline),
             c.DropPipeline: lambda command: self.store.drop(command.digest),
+            c.KeepPiece: self._keep_piece,
+            c.SendPiece: self._send_piece,
             c.SendPipeline: self._send_pipeline,
             c.ListFiles: self._list_files,
             s.PrepareSave: self._saves.prepare,
@@ -92,6 +101,8 @@ class DispatcherShell:
         """Frees sockets and threads; the loop has ended."""
         self._files.shutdown(wait=False, cancel_futures=True)
         self._saves.close()
+        self._parts.shutdown(wait=True, cancel_futures=True)
+        self.store.close()
         self.router.close()
         self.context.term()
 
@@ -116,8 +127,11 @@ class DispatcherShell:
         except ProtocolError as error:
             self.rejects.count(sockets.sender(frames), "the dispatcher's socket", str(error))
             return True
-        if isinstance(message, m.RequestStatus):
-            status = status_of(self.core, time.monotonic(), self.target, self.rejects.counts)
+        if isinstance(message, m.RegisterDataset) and not _is_sound(message):
+            text = "The packed pipeline is missing, or its bytes are not what its digest says: altered on its way?"
+            self._send(c.Send(peer, m.RequestRefused(message.request, "InvalidArgumentError", text)))
+        elif isinstance(message, m.RequestStatus):
+            status = status_of(self.core, time.monotonic(), self.target, self.config, self.rejects.counts)
             self._send(c.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))
         else:
             self._handle(c.Received(peer, message))
@@ -136,9 +150,29 @@ class DispatcherShell:
             self.loop.post(lambda: self._handle(c.Unreachable(peer)))
 
     def _send_pipeline(self, command: c.SendPipeline) -> None:
-        pipeline = self.store.get(command.digest)
+        is_part = any(part.digest == command.digest for part in command.parts)
+        pipeline = b"" if is_part else self.store.get(command.digest)
         reason = "" if pipeline is not None else f"the dispatcher has lost the pipeline of dataset {command.dataset_id}"
-        self._send(c.Send(command.peer, m.PipelineSent(command.dataset_id, command.digest, pipeline or b"", reason)))
+        answer = m.PipelineSent(command.dataset_id, command.digest, pipeline or b"", reason, command.parts)
+        self._send(c.Send(command.peer, answer))
+
+    def _keep_piece(self, command: c.KeepPiece) -> None:
+        def keep() -> None:
+            event = self.store.keep_piece(command)
+            self.loop.post(lambda: self._handle(event))
+
+        self._parts.submit(keep)
+
+    def _send_piece(self, command: c.SendPiece) -> None:
+        def read() -> None:
+            content = self.store.read_piece(command.digest, command.offset)
+            if content is None:
+                self.loop.post(lambda: self._handle(c.PartLost(command.digest)))
+            reason = "" if content is not None else "the dispatcher cannot read a part of the pipeline any more"
+            answer = m.PieceSent(command.digest, command.offset, content or b"", reason)
+            self.loop.post(lambda: self._send(c.Send(command.peer, answer)))
+
+        self._parts.submit(read)
 
     def _list_files(self, command: c.ListFiles) -> None:
         def listed() -> None:
@@ -150,6 +184,39 @@ class DispatcherShell:
             self.loop.post(lambda: self._handle(event))
 
         self._files.submit(listed)
+
+
+def _is_sound(ask: m.RegisterDataset) -> bool:
+    """Whether a pipeline that came along is what its digest says. One that did not is one of the parts."""
+    digest = ask.description.digest
+    if not ask.pipeline:
+        return any(part.digest == digest for part in ask.description.parts)
+    return hashlib.sha256(ask.pipeline).hexdigest() == digest
+
+
+def times_of(config: DispatcherConfig) -> DispatcherTimes:
+    """The times of a configuration, in seconds. Who never looks for jobs to collect collects none.
+
+    Example:
+        >>> times_of(DispatcherConfig(job_gc_check_interval_ms=-1)).gc_timeout
+        -1.0
+    """
+    collects = config.job_gc_timeout_ms >= 0 and config.job_gc_check_interval_ms >= 0
+    return DispatcherTimes(
+        disconnect_grace=config.disconnect_grace_ms / 1000,
+        client_timeout=config.client_timeout_ms / 1000,
+        gc_timeout=config.job_gc_timeout_ms / 1000 if collects else -1.0,
+        gc_interval=config.job_gc_check_interval_ms / 1000,
+    )
+
+
+def policy_of(config: DispatcherConfig) -> DispatcherPolicy:
+    """What else a configuration says about how to decide."""
+    return DispatcherPolicy(
+        collects_dynamic=config.gc_dynamic_sharding_jobs,
+        deployment_mode=config.deployment_mode,
+        snapshots_per_worker=config.worker_max_concurrent_snapshots,
+    )
 
 
 def host_aliases(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -187,6 +254,7 @@ class DispatchServer(Server[DispatcherShell]):
         start: whether to start at once.
 
     Raises:
+        TypeError: ``config`` is no ``DispatcherConfig``.
         OSError: the address can not be listened on; the text says why.
 
     Example:
@@ -197,6 +265,7 @@ class DispatchServer(Server[DispatcherShell]):
 
     def __init__(self, config: DispatcherConfig | None = None, start: bool = True) -> None:
         self._config = config if config is not None else DispatcherConfig()
+        check_type("config", self._config, DispatcherConfig)
         super().__init__(start)
 
     def _open(self) -> DispatcherShell:
@@ -210,6 +279,11 @@ class DispatchServer(Server[DispatcherShell]):
             RuntimeError: it was not started yet.
         """
         return self._started().target
+
+    @property
+    def address(self) -> str:
+        """The same as ``target``, under the name that a worker has for it."""
+        return self.target
 
     def num_workers(self) -> int:
         """How many workers are alive."""

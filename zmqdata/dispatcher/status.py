@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from typing import Any
 
+from zmqdata.config import DispatcherConfig
 from zmqdata.core.dispatcher import DispatcherCore
+from zmqdata.core.jobs import CollectedIteration
 from zmqdata.core.state import Iteration, Task
+from zmqdata.messages import JobParameters
 
 STALLED = 60.0
 
 
-def status_of(core: DispatcherCore, now: float, target: str, rejected: Counter[str]) -> dict[str, Any]:
-    """Workers, jobs and tasks with their rates, as a JSON-compatible dict."""
+def status_of(
+    core: DispatcherCore, now: float, target: str, config: DispatcherConfig, rejected: Counter[str]
+) -> dict[str, Any]:
+    """Configuration, workers, iterations, jobs and tasks with their rates, as a JSON-compatible dict."""
     iterations = list(core.state.iterations.values())
     return {
         "dispatcher": target,
+        "config": asdict(config),
         "workers": [_worker(core, name, now) for name in core.hosting.facts],
+        "iterations": [_living(iteration) for iteration in iterations] + [_gone(one) for one in core.jobs.collected],
         "jobs": [_job(core, iteration) for iteration in iterations],
         "tasks": [_task(core, task) for iteration in iterations for task in iteration.tasks.values()],
         "rejected": dict(rejected),
@@ -34,6 +42,31 @@ def _worker(core: DispatcherCore, name: str, now: float) -> dict[str, Any]:
         "elements_per_second": round(facts.rate, 1),
         "silent_seconds": round(now - member.heard, 1),
         "connected": member.unreachable is None,
+    }
+
+
+def _living(iteration: Iteration) -> dict[str, Any]:
+    clients, finished = len(iteration.clients), iteration.finished
+    return _iteration(iteration.iteration, iteration.repetition, iteration.job, clients, finished, False)
+
+
+def _gone(one: CollectedIteration) -> dict[str, Any]:
+    return _iteration(one.iteration, one.repetition, one.job, 0, one.finished, True)
+
+
+def _iteration(
+    number: int, repetition: int, job: JobParameters, clients: int, finished: bool, collected: bool
+) -> dict[str, Any]:
+    return {
+        "iteration": number,
+        "repetition": repetition,
+        "job": job.name,
+        "dataset_id": job.dataset_id,
+        "processing_mode": job.processing_mode,
+        "num_consumers": job.num_consumers,
+        "num_clients": clients,
+        "finished": finished,
+        "collected": collected,
     }
 
 
@@ -55,6 +88,8 @@ def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
         "delivered": iteration.delivered,
         "splits": splits,
         "finished": iteration.finished,
+        "steps": [] if iteration.rounds is None else list(iteration.rounds.steps),
+        "missing_consumers": list(core.jobs.coordination.missing(iteration)),
     }
 
 
@@ -71,7 +106,9 @@ def _task(core: DispatcherCore, task: Task) -> dict[str, Any]:
         "produced": 0 if report is None else report.produced,
         "total": task.total,
         "delivered": len(task.delivered),
+        "dropped": task.dropped,
         "removed": task.removed,
+        "skipped": {} if report is None else report.skipped,
         "seconds_without_progress": round(idle, 1),
         "stalled": idle >= STALLED,
     }

@@ -1,50 +1,87 @@
-"""Where registered pipelines are kept: by the digest of their content, in memory or in the work folder."""
+"""Where registered pipelines and their parts are kept by the digest of their content, on disk or in memory.
+
+Their bytes are never opened here.
+"""
 
 from __future__ import annotations
 
-import os
+import logging
 from pathlib import Path
+
+from zmqdata import messages as m
+from zmqdata.commands import KeepPiece, PieceKept
+from zmqdata.transport.folders import SocketFolder
+from zmqdata.transport.parts import PartFolder
+
+log = logging.getLogger(__name__)
 
 
 class PipelineStore:
-    """Packed pipelines by digest. Their bytes are never opened here.
+    """Packed pipelines and large parts by digest.
 
     Args:
-        work_dir: folder in which to keep them; None keeps them in memory.
+        work_dir: folder in which to keep them; None keeps packed pipelines in memory, and large parts in a temporary
+            folder that goes with this store.
+
+    Raises:
+        OSError: the folder cannot be made.
     """
 
     def __init__(self, work_dir: str | None) -> None:
-        self._folder = None if work_dir is None else Path(work_dir) / "pipelines"
         self._memory: dict[str, bytes] = {}
-        if self._folder is not None:
-            self._folder.mkdir(parents=True, exist_ok=True)
+        self._temporary: SocketFolder | None = None
+        self._folder = None if work_dir is None else PartFolder(Path(work_dir) / "pipelines")
 
     def put(self, digest: str, pipeline: bytes) -> None:
-        """Keeps a pipeline; keeping the same one again changes nothing."""
-        if self._folder is None:
+        """Keeps a pipeline; keeping the same one again changes nothing. Where the disk is full, memory must do."""
+        if self._folder is None or self._temporary is not None:
             self._memory[digest] = pipeline
             return
-        path = self._path(digest)
-        if not path.exists():
-            partial = path.with_suffix(f".{os.getpid()}")
-            partial.write_bytes(pipeline)
-            partial.replace(path)
+        try:
+            self._folder.put(digest, pipeline)
+        except OSError as error:
+            log.error("a pipeline is kept in memory only, as it cannot be written to the work folder: %s", error)
+            self._memory[digest] = pipeline
 
     def get(self, digest: str) -> bytes | None:
         """The pipeline, or None when it is not (or no longer) kept."""
-        if self._folder is None:
+        if digest in self._memory or self._folder is None:
             return self._memory.get(digest)
-        path = self._path(digest)
-        return path.read_bytes() if path.exists() else None
+        return self._folder.read(digest, 0, -1)
 
     def drop(self, digest: str) -> None:
-        """Forgets a pipeline; one that is not kept is forgotten already."""
-        if self._folder is None:
-            self._memory.pop(digest, None)
-        else:
-            self._path(digest).unlink(missing_ok=True)
+        """Forgets a pipeline or part; one that is not kept is forgotten already."""
+        self._memory.pop(digest, None)
+        if self._folder is not None:
+            self._folder.remove(digest)
 
-    def _path(self, digest: str) -> Path:
-        # A digest comes from a peer: only its characters, never a path, may reach the file system.
-        assert self._folder is not None
-        return self._folder / "".join(character for character in digest if character.isalnum())[:128]
+    def found(self) -> tuple[list[str], dict[str, int]]:
+        """What another store has left in the folder: whole parts, and how much there is of others."""
+        return ([], {}) if self._folder is None else (self._folder.whole(), self._folder.partial())
+
+    def keep_piece(self, command: KeepPiece) -> PieceKept:
+        """Writes a piece, and checks the part when it is whole."""
+        try:
+            if self._folder is None:
+                self._temporary = SocketFolder()
+                self._folder = PartFolder(self._temporary.path)
+            have = self._folder.append(command.digest, command.offset, command.content)
+            if have < command.size:
+                return PieceKept(command.digest, have, broken=have != command.offset + len(command.content))
+            if self._folder.complete(command.digest):
+                return PieceKept(command.digest, have)
+            return PieceKept(command.digest, 0, broken=True)
+        except OSError as error:
+            return PieceKept(command.digest, 0, error=f"{error.strerror or error}: {error.filename or self._place()}")
+
+    def _place(self) -> str:
+        return "the temporary folder" if self._folder is None else str(self._folder.folder)
+
+    def read_piece(self, digest: str, offset: int) -> bytes | None:
+        """Bytes of a part from ``offset`` on; None when it is not kept."""
+        return None if self._folder is None else self._folder.read(digest, offset, m.PIECE_BYTES)
+
+    def close(self) -> None:
+        """Removes what is temporary."""
+        if self._temporary is not None:
+            self._temporary.close()

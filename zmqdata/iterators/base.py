@@ -6,6 +6,7 @@ The executors are in the other modules of this package, one class per node, regi
 from __future__ import annotations
 
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -60,6 +61,14 @@ class ElementIterator(ABC):
     @abstractmethod
     def restore(self, state: Any) -> None:
         """Continue where ``state`` was taken. To be called on a new iterator of the same node and context."""
+
+    def current_split(self) -> tuple[int, int] | None:
+        """First and last index (exclusive) of the split that the last element came from, of a batch its last row.
+
+        None where nobody knows: without a provider, and behind what holds elements back, runs ahead, or reads several
+        sources at a time.
+        """
+        return None
 
     def close(self) -> None:  # noqa: B027 - most iterators hold nothing that has to be given back
         """Give back threads and files. Idempotent."""
@@ -175,7 +184,22 @@ def input_iterator(node: Node, context: Context, index: int = 0) -> ElementItera
 
 def failure(node: Node, error: BaseException) -> PipelineError:
     """What a user function's exception comes out as; to be raised ``from`` it."""
-    return PipelineError(f"{node.label} failed: {type(error).__name__}: {text_of(error)}", node=node.label)
+    hint = _ARGUMENTS if _is_wrong_call(error) else ""
+    return PipelineError(f"{node.label} failed: {type(error).__name__}: {text_of(error)}{hint}", node=node.label)
+
+
+_ARGUMENTS = ". An element that is a plain tuple comes as separate arguments, as lambda x, y takes; any other as one"
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _is_wrong_call(error: BaseException) -> bool:
+    """Whether a function could not take what it was called with, and did not come to run."""
+    trace = error.__traceback__
+    if not isinstance(error, TypeError) or trace is None or "positional argument" not in text_of(error):
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return os.path.dirname(trace.tb_frame.f_code.co_filename) == _HERE
 
 
 def call(function: Callable[..., Any], element: Any) -> Any:

@@ -123,8 +123,16 @@ def _check_dtypes(elements: Sequence[Any], place: str) -> None:
         array = np.asarray(element)
         both_text = array.dtype.kind in "US" and array.dtype.kind == expected.kind
         if array.shape or (array.dtype != expected and not both_text):
-            came = f"a {type(element).__name__} of dtype {array.dtype} and shape {array.shape}"
-            raise mixed(index, place, came, f"dtype {expected} and shape ()", "one dtype, by astype() in a map()")
+            came = f"a value of type {type(element).__name__}, dtype {array.dtype} and shape {array.shape}"
+            raise mixed(index, place, came, f"dtype {expected} and shape ()", _remedy(array, expected))
+
+
+def _remedy(array: np.ndarray[Any, Any], expected: np.dtype[Any]) -> str:
+    if array.shape:
+        return "scalars for all elements, or arrays of one shape for all, in a map()"
+    if "O" in (array.dtype.kind, expected.kind):
+        return "filter() out what is missing, or put a value of the same dtype in its place in a map()"
+    return "one dtype for all elements, by np.float32(x) or astype() in a map()"
 
 
 def _stack_scalars(elements: Sequence[Any], kind: type, place: str) -> Any:
@@ -200,7 +208,8 @@ def check_arrays(
         if not isinstance(array, np.ndarray):
             raise mixed(index, place, f"a {type(array).__name__}", "an array", "np.asarray in a map()")
         if array.ndim != ndim or (inner is not None and array.shape[ragged:] != inner):
-            raise mixed(index, place, f"an array of shape {array.shape}", f"shape {first.shape}", _SHAPES)
+            remedy = _SHAPES if array.ndim == ndim else "one number of axes, by reshape() in a map()"
+            raise mixed(index, place, f"an array of shape {array.shape}", f"shape {first.shape}", remedy)
         text = dtype.kind in "US" and array.dtype.kind == dtype.kind
         if array.dtype != dtype and not text:
             raise mixed(index, place, f"an array of dtype {array.dtype}", f"dtype {dtype}", "astype() in a map()")

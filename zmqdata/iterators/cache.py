@@ -94,6 +94,14 @@ class Tape:
 _tapes: MutableMapping[object, dict[tuple[int, ...], Tape]] = WeakKeyDictionary()
 
 
+def played(owner: object, number: int) -> tuple[Any] | None:
+    """A copy of element ``number`` of an owner's tape, if it is on it."""
+    tape = _tapes.get(owner, {}).get(())
+    if tape is None or number >= len(tape.elements) or tape.elements[number] is _HOLE:
+        return None
+    return (copied(tape.elements[number]),)
+
+
 class MemoryCacheIterator(ElementIterator):
     """Plays a tape, and pulls from its input what is not on it. All iterators of a dataset object share one tape.
 

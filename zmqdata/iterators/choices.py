@@ -183,9 +183,11 @@ class ChooseIterator(ElementIterator):
 class RejectionResampleIterator(UnaryIterator):
     """Lets a part of the results through as they come, and draws for the rest whether they may pass."""
 
+    _node: nodes.RejectionResample
+
     def __init__(self, node: nodes.RejectionResample, context: Context) -> None:
         super().__init__(node, context)
-        self._function, self._target = node.function, node.target
+        self._target = node.target
         self._draws = Draws(drawing_seed(node.seed, node.seed is None, context))
         self._count = 0  # of draws
         self._seen = [_SMOOTHING] * len(node.target)
@@ -198,16 +200,7 @@ class RejectionResampleIterator(UnaryIterator):
 
     def __next__(self) -> Any:
         for element in self._input:
-            try:
-                value = call(self._function, element)
-                number = as_index(value, "class_func")
-                if not 0 <= number < len(self._target):
-                    raise IndexError(
-                        f"class_func gave the class {number}, expected one from 0 to {len(self._target) - 1}, as many "
-                        "as target_dist has"
-                    )
-            except Exception as error:
-                raise failure(self._node, error) from error
+            value, number = classified(self._node, element)
             if self._may_pass(number):
                 return value, element
         raise StopIteration
@@ -233,6 +226,25 @@ class RejectionResampleIterator(UnaryIterator):
         self._count, seen, self._passes, inner = state
         self._seen = list(seen)
         self._input.restore(inner)
+
+
+def classified(node: nodes.RejectionResample, element: Any) -> tuple[Any, int]:
+    """The class of an element as the function gave it, and its number.
+
+    Raises:
+        PipelineError: the function failed, or there is no such class.
+    """
+    try:
+        value = call(node.function, element)
+        number = as_index(value, "class_func")
+        if not 0 <= number < len(node.target):
+            raise IndexError(
+                f"class_func gave the class {number}, expected one from 0 to {len(node.target) - 1}, as many as "
+                "target_dist has"
+            )
+    except Exception as error:
+        raise failure(node, error) from error
+    return value, number
 
 
 def acceptance(initial: Sequence[float], target: Sequence[float]) -> tuple[list[float], float]:

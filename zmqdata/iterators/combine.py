@@ -8,6 +8,8 @@ import optree
 
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator
+from zmqdata.nodes import source_nodes
+from zmqdata.splits import SplitProvider
 
 
 @make_iterator.register(nodes.Zip)
@@ -36,7 +38,9 @@ class ZipIterator(ElementIterator):
                 elements.append(next(source))
             except StopIteration:
                 self._ended = True
-                raise
+                if failed is None:
+                    raise
+                break  # the error of an input before it comes out first, and the end after it
             except Exception as error:
                 failed = failed or error
         if failed is not None:
@@ -58,7 +62,11 @@ class ZipIterator(ElementIterator):
 
 @make_iterator.register(nodes.Concatenate)
 class ConcatenateIterator(ElementIterator):
-    """Runs its inputs one after the other; each is made when its turn comes."""
+    """Runs its inputs one after the other; each is made when its turn comes.
+
+    With providers its state also tells where those of the inputs are whose turn has not come: a state of an iterator
+    above may hold an older one of this, from before they began.
+    """
 
     def __init__(self, node: nodes.Concatenate, context: Context) -> None:
         self._node, self._context = node, context
@@ -79,14 +87,27 @@ class ConcatenateIterator(ElementIterator):
         self._index = index
         self._input = input_iterator(self._node, self._context, index)
 
+    def _waiting(self, index: int) -> tuple[SplitProvider, ...]:
+        """The providers of the inputs behind one."""
+        if self._context.providers is None:
+            return ()
+        begun = sum(len(source_nodes(source)) for source in self._node.inputs[: index + 1])
+        return self._context.providers[begun:]
+
     def state(self) -> Any:
-        return [self._index, self._input.state()]
+        waiting = [provider.state() for provider in self._waiting(self._index)]
+        return [self._index, self._input.state(), *waiting]
 
     def restore(self, state: Any) -> None:
-        index, inner = state
+        index, inner, *waiting = state
         if index != self._index:
             self._enter(index)
+        for provider, entries in zip(self._waiting(index), waiting, strict=True):
+            provider.restore(entries)
         self._input.restore(inner)
+
+    def current_split(self) -> tuple[int, int] | None:
+        return self._input.current_split()
 
     def close(self) -> None:
         self._input.close()

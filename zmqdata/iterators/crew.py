@@ -58,6 +58,7 @@ class Crew:
         self._turn = threading.Lock()  # whoever has it pulls
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
+        self._hired = False  # ever
         self._working = 0
 
     def resize(self, size: int, window: int) -> None:
@@ -74,6 +75,7 @@ class Crew:
     def _hire(self, index: int) -> None:
         thread = threading.Thread(target=self._work, args=(index,), name=f"zmqdata-map-{index}", daemon=True)
         self._threads.append(thread)
+        self._hired = True
         self._working += 1
         thread.start()
 
@@ -185,7 +187,10 @@ class Crew:
             return
         if self._end is not None and self._held() <= 0:
             raise StopIteration
-        if not any(thread.is_alive() for thread in self._threads) and (self._stopped or not arrived):
+        # Where nobody works, nothing will come. After a fork somebody seems to, and is not there.
+        if self._working == 0 or not (arrived or any(thread.is_alive() for thread in self._threads)):
+            if self._is_outcome_there():  # it came before the last one left
+                return
             raise FailedPreconditionError(
                 "the threads of this operation are gone: the iterator was closed, or the program forked after it was "
                 "made. Make a new iterator, after the fork"
@@ -219,10 +224,12 @@ class Crew:
         return self._is_outcome_there()
 
     def stop(self) -> None:
-        """Let the threads end after the calls that they are in."""
-        self._stopped = True
+        """Let the threads end after the calls that they are in. The last one closes the source."""
         with self._changed:
+            unused, self._stopped = not (self._hired or self._stopped), True
             self._changed.notify_all()
+        if unused:
+            self._source.close()
 
     def join(self) -> None:
         """Wait for the threads, but not for ever: they end by themselves when the user's function returns."""

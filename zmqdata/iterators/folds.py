@@ -118,6 +118,9 @@ class GroupByReducerIterator(UnaryIterator):
         except Exception as error:
             raise failure(self._node, error) from error
 
+    def current_split(self) -> None:
+        """Results are made of elements of all splits."""
+
     def _end(self) -> None:
         self._ended = True
         self._states = dict(sorted(self._states.items()))

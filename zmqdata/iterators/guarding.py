@@ -9,11 +9,11 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from zmqdata import nodes
 from zmqdata.errors import PipelineError
-from zmqdata.iterators.base import Context, ElementIterator, as_element, failure, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, as_element, failure, input_iterator, make_iterator
 from zmqdata.iterators.transforms import UnaryIterator
 from zmqdata.remote_errors import text_of
 
@@ -30,8 +30,9 @@ class LeftOut:
         node: the map, and the place in the user's code that made it.
         error: the exception's class and text.
         traceback: as Python prints it.
-        split: first and last index (exclusive) of the split that was being read, where a service hands out splits and
-            no more than maps and filters lie between.
+        split: first and last index (exclusive) of the split that it came from, where a service hands out splits; of a
+            batch, that of its last row. None behind operations that hold elements back or run ahead (shuffle,
+            interleave, prefetch, a parallel map, windows and groups, a cache) or read several sources at a time.
     """
 
     number: int
@@ -91,14 +92,31 @@ class Budget:
         self.spent += 1
 
 
-def split_of(iterator: ElementIterator) -> tuple[int, int] | None:
-    """The range of indices that the source below these iterators is reading for a provider."""
-    inner: Any = iterator
-    while not hasattr(inner, "_provider"):
-        inner = getattr(inner, "_input", None)
-        if inner is None:
-            return None
-    return None if inner._provider is None else (inner._first, inner._stop)
+class _Placed(NamedTuple):
+    """An element, and the split that it came from."""
+
+    element: Any
+    split: tuple[int, int] | None
+
+
+class _PlacingIterator(UnaryIterator):
+    """Puts to each element where it came from, as whoever calls for it may be late to ask."""
+
+    def __next__(self) -> Any:
+        return _Placed(next(self._input), self._input.current_split())
+
+
+def guarded_source(node: nodes.Map, context: Context) -> tuple[ElementIterator, Callable[[int, Any], Outcome]]:
+    """What threads pull from, and what they call with it; elements that are left out know their split."""
+    run = guarded_call(node)
+    if getattr(node, "on_error", "raise") != "skip" or not context.providers:
+        return input_iterator(node, context), run
+
+    def run_placed(number: int, placed: _Placed) -> Outcome:
+        value, raised = run(number, placed.element)
+        return (replace(value, split=placed.split) if isinstance(value, LeftOut) else value), raised
+
+    return _PlacingIterator(node, context), run_placed
 
 
 @make_iterator.register(nodes.GuardedMap)
@@ -121,7 +139,7 @@ class GuardedMapIterator(UnaryIterator):
                 return value
             if not isinstance(value, LeftOut):
                 raise raised
-            self._budget.leave_out(replace(value, split=split_of(self._input)), raised)
+            self._budget.leave_out(replace(value, split=self._input.current_split()), raised)
 
     def state(self) -> Any:
         return [self._number, self._budget.spent, self._input.state()]

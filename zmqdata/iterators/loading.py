@@ -43,6 +43,15 @@ def _manifest_of(node: nodes.Load) -> Manifest:
     return manifest
 
 
+def opened(node: nodes.Load) -> ChunkReader:
+    """A reader of what was saved, at its beginning.
+
+    Raises:
+        FailedPreconditionError: something else was saved there since.
+    """
+    return ChunkReader(node.path, _manifest_of(node).chunks)
+
+
 @make_iterator.register(nodes.Load)
 def make_load_iterator(node: nodes.Load, context: Context) -> ElementIterator:
     """An iterator over all chunks, or over those that a task is given."""
@@ -60,7 +69,7 @@ class LoadIterator(ElementIterator):
         return next(self._reader or self._open())
 
     def _open(self) -> ChunkReader:
-        self._reader = ChunkReader(self._node.path, _manifest_of(self._node).chunks)
+        self._reader = opened(self._node)
         return self._reader
 
     def state(self) -> Any:

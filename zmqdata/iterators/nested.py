@@ -74,6 +74,9 @@ class FlatMapIterator(ElementIterator):
             self._opened = open_nested(self._node, self._context, number, found[number])
             self._opened.iterator.restore(inner)
 
+    def current_split(self) -> tuple[int, int] | None:
+        return self._trail.source.current_split()
+
     def close(self) -> None:
         if self._opened is not None:
             self._opened.iterator.close()

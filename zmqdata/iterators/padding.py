@@ -128,7 +128,8 @@ def filler_of(value: Any, dtype: Any, place: str = "") -> Any:
     given = np.asarray(value)
     if given.shape == () and (given.dtype.kind == dtype.kind if dtype.kind in "US" else True):
         try:
-            filler = given if dtype.kind in "US" else given.astype(dtype)
+            with np.errstate(invalid="ignore"):  # what a cast loses is seen below
+                filler = given if dtype.kind in "US" else given.astype(dtype)
             if dtype.kind in "USO" or filler == given or (filler != filler and given != given):
                 return filler
         except (TypeError, ValueError, OverflowError):

@@ -8,17 +8,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import optree
-
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.crew import Crew
-from zmqdata.iterators.guarding import Budget, LeftOut, Outcome, guarded_call
-from zmqdata.iterators.tuning import Tuner
+from zmqdata.iterators.guarding import Budget, LeftOut, Outcome, guarded_source
+from zmqdata.iterators.tuning import RAM_BUDGET, Tuner, byte_size
 from zmqdata.specs import AUTOTUNE
-
-RAM_BUDGET = 1 << 29
-"""Bytes that an AUTOTUNE may hold in elements that are made and not handed out."""
 
 _LOOK_EVERY = 16  # elements after which the size of one is looked at
 
@@ -45,6 +40,8 @@ class ParallelIterator(ElementIterator):
         tuning = context.options.autotune
         if self._calls == AUTOTUNE and tuning.enabled is False:
             self._calls = self._cores
+        elif self._calls != AUTOTUNE:
+            self._calls = within_pool(self._calls, context)
         self._most_bytes = tuning.ram_budget or RAM_BUDGET
         self._budget = Budget(node, context)
         self._begin: list[Any] = [0, None]  # the number of the first element to pull, and the state before it
@@ -83,6 +80,8 @@ class ParallelIterator(ElementIterator):
             self._begin[1] = self._source.state()
         self._crew = Crew(self._source, self._call, self._ordered, self._begin[0], self._low, self._done)
         weakref.finalize(self, self._crew.stop)
+        if self._ended:  # close() came in between, and may not have seen the crew
+            self._crew.stop()
         if self._calls == AUTOTUNE:
             self._tuner = Tuner(self._cores)
         size = self._calls if self._tuner is None else self._tuner.size
@@ -125,32 +124,26 @@ class ParallelMapIterator(ParallelIterator):
     """A map whose function is called on several threads. State and restoring as for ``ParallelIterator``."""
 
     def __init__(self, node: nodes.ParallelMap, context: Context) -> None:
-        super().__init__(input_iterator(node, context), guarded_call(node), node, context, keeps_order(node, context))
+        source, call = guarded_source(node, context)
+        super().__init__(source, call, node, context, keeps_order(node, context))
 
 
 def cores_for(context: Context) -> int:
     """How many threads an AUTOTUNE may have: the options' cpu_budget, or as many as there are cores."""
-    return context.options.autotune.cpu_budget or os.cpu_count() or 1
+    return within_pool(context.options.autotune.cpu_budget or os.cpu_count() or 1, context)
+
+
+def within_pool(calls: int, context: Context) -> int:
+    """As many calls at a time as an operation was told to make and the options' private_threadpool_size allows.
+
+    >>> within_pool(8, Context(options=nodes.Options([("threading.private_threadpool_size", 3)])))
+    3
+    """
+    size = context.options.threading.private_threadpool_size
+    return calls if size is None else min(calls, size or os.cpu_count() or 1)
 
 
 def keeps_order(node: nodes.ParallelMap | nodes.ParallelInterleave, context: Context) -> bool:
     """What the operation was told, or the options of the pipeline, or True."""
     told = context.options.deterministic if node.deterministic is None else node.deterministic
     return told is not False
-
-
-def byte_size(element: Any) -> int:
-    """About how many bytes an element takes.
-
-    >>> import numpy as np
-    >>> byte_size({"x": np.zeros(10), "y": "abc"})
-    83
-    """
-    return sum(map(_leaf_size, optree.tree_leaves(element)))
-
-
-def _leaf_size(leaf: Any) -> int:
-    size = getattr(leaf, "nbytes", None)
-    if size is None:
-        size = len(leaf) if isinstance(leaf, (str, bytes)) else 32
-    return int(size)

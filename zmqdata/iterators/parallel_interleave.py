@@ -10,7 +10,7 @@ from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator
 from zmqdata.iterators.guarding import Outcome
 from zmqdata.iterators.nested import InterleaveIterator, Opened, open_nested
-from zmqdata.iterators.parallel import ParallelIterator, cores_for, keeps_order
+from zmqdata.iterators.parallel import ParallelIterator, cores_for, keeps_order, within_pool
 from zmqdata.iterators.prefetch import PrefetchIterator
 from zmqdata.specs import AUTOTUNE
 
@@ -89,8 +89,8 @@ class ParallelInterleaveIterator(InterleaveIterator):
     _node: nodes.ParallelInterleave
 
     def __init__(self, node: nodes.ParallelInterleave, context: Context) -> None:
-        calls = cores_for(context) if node.num_parallel_calls == AUTOTUNE else node.num_parallel_calls
-        self._gate = threading.Semaphore(calls)
+        calls = node.num_parallel_calls
+        self._gate = threading.Semaphore(cores_for(context) if calls == AUTOTUNE else within_pool(calls, context))
         super().__init__(node, context)
         self._any_order = not keeps_order(node, context)
 
@@ -125,7 +125,7 @@ class ParallelInterleaveIterator(InterleaveIterator):
                 if place is None:
                     ready = not self._input_ended and (self._opening.is_ready or not any(places))
                 else:
-                    ready, waits = place.iterator.is_ready, True  # type: ignore[attr-defined]
+                    ready, waits = place.iterator.is_ready, True  # type: ignore[attr-defined]  # made by _open
                 if ready:
                     self._taken = self._taken if index == self._turn else 0
                     self._turn = index
@@ -137,5 +137,5 @@ class ParallelInterleaveIterator(InterleaveIterator):
     def close(self) -> None:
         for place in self._places:  # all at once, before waiting for one after the other
             if place is not None:
-                place.iterator.stop()  # type: ignore[attr-defined]
+                place.iterator.stop()  # type: ignore[attr-defined]  # made by _open
         super().close()

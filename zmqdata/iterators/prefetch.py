@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 import weakref
 from collections import deque
+from time import perf_counter
 from typing import Any
 
 from zmqdata import nodes
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator
+from zmqdata.iterators.tuning import RAM_BUDGET, BufferSize, TunedSize
 from zmqdata.specs import AUTOTUNE
 
-AUTOTUNED_SIZE = 8
+UNTUNED_SIZE = 8
+"""What AUTOTUNE is where the options turn tuning off."""
+
 _MARK_EVERY = 32
 _LOOK_AFTER = 1.0  # seconds after which a waiting consumer looks whether the thread still lives
 _WORTH = 5e-6  # seconds that a pull must take on average for the thread to be woken: changing threads costs as much
@@ -22,8 +25,8 @@ _PULLS = 256  # over which the average is taken
 _JOIN_WITHIN = 2.0  # seconds that close() waits for a user's function that is running in the thread
 
 
-class _End(Exception):
-    """What the thread puts behind the last element."""
+Entry = tuple[Any, "BaseException | None", Any]
+"""An element, or the exception in its place; and the input's state from before it, for every 32nd one, else None."""
 
 
 class _Pump:
@@ -31,43 +34,76 @@ class _Pump:
 
     Where pulls are so quick that changing threads costs more, it is left to rest, and the consumer pulls for itself.
 
-    What lies in the buffer is ``(element, None, mark)`` or ``(None, exception, mark)``; ``mark`` is the input's state
-    from before this element, for every 32nd one, else None.
+    Attributes:
+        mark: the input's state from before an element that was handed out, or will be next.
+        since: how many elements were handed out since.
     """
 
-    def __init__(self, source: ElementIterator, size: int) -> None:
+    def __init__(self, source: ElementIterator, size: BufferSize) -> None:
         self._source = source
+        self._next = source.__next__  # called as it is, which is quicker than next(source)
         self._size = size
-        self._low = size // 2
-        self._buffer: deque[tuple[Any, BaseException | None, Any]] = deque()
+        self._buffer: deque[Entry] = deque()
         self._changed = threading.Condition()
         self._turn = threading.Lock()  # whoever has it pulls
-        self._count = 0
-        self._pulls, self._seconds = 0, 0.0  # of which the average is taken
-        self._worth = True  # to wake the thread
+        self._pulled = self._due = 0  # a state of the input is due before the element of that number
+        self._noted = (perf_counter(), 0)  # when the last such state was noted, and before which element
+        self._timing = True  # each pull
+        self._weighed, self._seconds = 0, 0.0  # pulls, and what they took
+        self._worth = True  # that the thread works
+        self._asked = False  # that it fills the buffer even so
         self._over = False  # nothing is left to be pulled
-        self._full = False  # the thread waits for room
+        self._resting = False  # the thread, until there is room and work for it
         self._empty = False  # the consumer waits for an element
         self._stopped = False
+        self._started = False
+        self._starting = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="zmqdata-prefetch", daemon=True)
-        self._thread.start()
+        self.mark: Any = source.state()
+        self.since = 0
 
-    def get(self) -> tuple[Any, BaseException | None, Any]:
-        """The next entry; waits for it."""
+    def start(self) -> None:
+        """Let the thread begin, unless it was told to stop before."""
+        with self._starting:
+            if not self._stopped:
+                self._thread.start()
+                self._started = True
+                return
+        self._source.close()
+
+    def get(self) -> Any:
+        """The next element; waits for it, and raises what failed in its place, or StopIteration."""
         buffer = self._buffer
         while not buffer:
-            if not self._stopped and self._turn.acquire(blocking=False):
+            if self._worth:
+                self._size.found_empty()
+            if self._turn.acquire(False):
                 try:
-                    if not buffer and self._thread.is_alive():  # it does not after a fork
-                        return self._pull()
+                    if not (buffer or self._over or self._stopped):
+                        if self._pulled >= self._due:
+                            self.mark, self.since = self._note(), 0
+                        self._pulled += 1
+                        self.since += 1
+                        return self._timed_pull() if self._timing else self._next()
+                except StopIteration:
+                    self.since -= 1
+                    self._end()
+                    raise
                 finally:
                     self._turn.release()
             if not buffer:
                 self._await_entry()
-        entry = buffer.popleft()
-        if self._full and self._worth and len(buffer) <= self._low:
+        element, error, mark = buffer.popleft()
+        if self._resting and self._worth and len(buffer) <= self._size.low:
             self._wake()
-        return entry
+        if mark is not None:
+            self.mark, self.since = mark, 0
+        if error is None:
+            self.since += 1
+            return element
+        if not isinstance(error, StopIteration):
+            self.since += 1
+        raise error
 
     def _wake(self) -> None:
         with self._changed:
@@ -76,20 +112,74 @@ class _Pump:
     @property
     def is_ready(self) -> bool:
         """Whether ``get`` would not wait. If it would, the thread is set to work."""
-        if not self._buffer and self._full:
+        if not self._buffer and self._resting:
+            self._asked = True
             self._wake()
         return bool(self._buffer)
 
     def _await_entry(self) -> None:
-        with self._changed:
-            self._empty = True
-            arrived = self._changed.wait_for(lambda: bool(self._buffer) or self._stopped, _LOOK_AFTER)
-            self._empty = False
+        arrived = False
+        if self._changed.acquire(timeout=_LOOK_AFTER):  # a thread may have had it that was lost in a fork
+            try:
+                self._empty = True
+                arrived = self._changed.wait_for(lambda: bool(self._buffer) or self._stopped, _LOOK_AFTER)
+                self._empty = False
+            finally:
+                self._changed.release()
         if not self._buffer and (self._stopped or not (arrived or self._thread.is_alive())):
             raise FailedPreconditionError(
                 "the thread of this prefetch is gone: the iterator was closed, or the program forked after it was "
                 "made. Make a new iterator, after the fork"
             )
+
+    # --- pulling, by whoever has the turn
+
+    def _pull_ahead(self) -> Entry:
+        """The next element as an entry of the buffer."""
+        mark = None
+        try:
+            if self._pulled >= self._due:
+                mark = self._note()
+            self._pulled += 1
+            return self._timed_pull() if self._timing else self._next(), None, mark
+        except StopIteration as error:
+            self._end()
+            return None, error, mark
+        except BaseException as error:  # it belongs to whoever takes the element
+            return None, error, mark
+
+    def _timed_pull(self) -> Any:
+        begin = perf_counter()
+        try:
+            return self._next()
+        finally:
+            self._seconds += perf_counter() - begin
+
+    def _note(self) -> Any:
+        """The input's state before the next element; it is looked at what pulling takes, too.
+
+        As long as pulls and all that happens between them take no longer than pulls may, they are not timed one by one.
+        """
+        now, before = (perf_counter(), self._pulled), self._noted
+        spent, pulls, self._noted = now[0] - before[0], now[1] - before[1], now
+        quick = spent <= pulls * _WORTH
+        if self._timing or quick:
+            self._weighed += pulls
+            self._seconds += 0.0 if self._timing else spent
+        self._timing = not quick
+        if self._weighed >= _PULLS:
+            rested, self._worth = not self._worth, self._seconds > self._weighed * _WORTH
+            self._weighed, self._seconds = 0, 0.0
+            if self._worth and rested:
+                self._wake()
+        self._due = self._pulled + _MARK_EVERY
+        return self._source.state()
+
+    def _end(self) -> None:
+        self._over = True
+        self._wake()
+
+    # --- the thread
 
     def _run(self) -> None:
         try:
@@ -98,62 +188,42 @@ class _Pump:
         finally:
             self._source.close()
 
-    def _pull(self) -> tuple[Any, BaseException | None, Any]:
-        """One entry, for whoever has the turn."""
-        count, mark = self._count, None
-        self._count = count + 1
-        begin = time.perf_counter()
-        try:
-            mark = self._source.state() if count % _MARK_EVERY == 0 else None
-            return next(self._source), None, mark
-        except StopIteration:
-            self._end()
-            return None, _End(), mark
-        except BaseException as error:  # it belongs to whoever takes the element
-            return None, error, mark
-        finally:
-            self._seconds += time.perf_counter() - begin
-            self._pulls += 1
-            if self._pulls == _PULLS:
-                self._weigh()
-
-    def _end(self) -> None:
-        self._over = True
-        self._wake()
-
-    def _weigh(self) -> None:
-        before, self._worth = self._worth, self._seconds > _PULLS * _WORTH
-        self._pulls, self._seconds = 0, 0.0
-        if self._worth and not before:
-            self._wake()
-
     def _fill(self) -> bool:
-        """Pull one, in the thread; whether to go on."""
+        """Pull one; whether to go on."""
         with self._turn:
             if self._stopped or self._over:
                 return False
-            self._buffer.append(self._pull())
+            entry = self._pull_ahead()
+            self._buffer.append(entry)
+        self._size.note(entry[0])
         if self._empty:
             self._wake()
         return True
 
     def _await_room(self) -> None:
-        if len(self._buffer) < self._size:
+        if self._is_wanted():
             return
         with self._changed:
-            self._full = True
-            self._changed.wait_for(lambda: len(self._buffer) < self._size or self._stopped or self._over)
-            self._full = False
+            if len(self._buffer) >= self._size.most:
+                self._size.found_full()
+                self._asked = False
+            self._resting = True
+            self._changed.wait_for(lambda: self._is_wanted() or self._stopped or self._over)
+            self._resting = False
+
+    def _is_wanted(self) -> bool:
+        return (self._worth or self._asked) and len(self._buffer) < self._size.most
 
     def stop(self) -> None:
         """Let the thread end after the element that it is at."""
         self._stopped = True
-        with self._changed:
-            self._changed.notify_all()
+        self._wake()
 
     def join(self) -> None:
         """Wait for the thread, but not for ever: it ends by itself when the user's function returns."""
-        if threading.current_thread() is not self._thread:
+        with self._starting:
+            started = self._started
+        if started and threading.current_thread() is not self._thread:
             self._thread.join(_JOIN_WITHIN)
 
 
@@ -163,7 +233,10 @@ def make_prefetch_iterator(node: nodes.Prefetch, context: Context) -> ElementIte
     source = input_iterator(node, context)
     if node.buffer_size == 0:
         return source
-    return PrefetchIterator(source, AUTOTUNED_SIZE if node.buffer_size == AUTOTUNE else node.buffer_size)
+    tuning = context.options.autotune
+    if node.buffer_size != AUTOTUNE or tuning.enabled is False:
+        return PrefetchIterator(source, UNTUNED_SIZE if node.buffer_size == AUTOTUNE else node.buffer_size)
+    return PrefetchIterator(source, TunedSize(tuning.ram_budget or RAM_BUDGET))
 
 
 class PrefetchIterator(ElementIterator):
@@ -172,34 +245,28 @@ class PrefetchIterator(ElementIterator):
     Its state is a state of the input from before the last element handed out, and how many have been since.
     """
 
-    def __init__(self, source: ElementIterator, size: int) -> None:
+    def __init__(self, source: ElementIterator, size: int | BufferSize) -> None:
         self._source = source
-        self._size = size
+        self._size = BufferSize(size) if isinstance(size, int) else size
         self._pump: _Pump | None = None
-        self._mark: Any = None
-        self._since = 0
         self._ended = False
 
     def __next__(self) -> Any:
         if self._ended:
             raise StopIteration
-        pump = self._pump or self._start()
-        element, error, mark = pump.get()
-        if isinstance(error, _End):
-            self._end(mark)
-            raise StopIteration
-        if mark is not None:
-            self._mark, self._since = mark, 0
-        self._since += 1
-        if error is not None:
-            raise error
-        return element
+        try:
+            return (self._pump or self._start()).get()
+        except StopIteration:
+            self._ended = True
+            raise
 
     def _start(self) -> _Pump:
-        self._mark = self._source.state()
-        self._pump = _Pump(self._source, self._size)
-        weakref.finalize(self, self._pump.stop)
-        return self._pump
+        self._pump = pump = _Pump(self._source, self._size)
+        weakref.finalize(self, pump.stop)
+        if self._ended:  # close() came in between, and may not have seen the pump
+            pump.stop()
+        pump.start()
+        return pump
 
     def start(self) -> None:
         """Let the thread begin before an element is asked for."""
@@ -217,15 +284,10 @@ class PrefetchIterator(ElementIterator):
         """Whether ``next`` would not wait."""
         return self._ended or (self._pump is not None and self._pump.is_ready)
 
-    def _end(self, mark: Any) -> None:
-        self._ended = True
-        if mark is not None:
-            self._mark, self._since = mark, 0
-
     def state(self) -> Any:
         if self._pump is None:
             return [self._source.state(), 0, self._ended]
-        return [self._mark, self._since, self._ended]
+        return [self._pump.mark, self._pump.since, self._ended]
 
     def restore(self, state: Any) -> None:
         mark, since, self._ended = state

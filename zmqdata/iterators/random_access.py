@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import singledispatch
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import optree
 
 from zmqdata import nodes
-from zmqdata.errors import UnimplementedError
-from zmqdata.iterators.base import as_element, call, failure
-from zmqdata.iterators.batch import stack
+from zmqdata.errors import FailedPreconditionError, UnimplementedError
+from zmqdata.iterators.base import Context, as_element, call, failure, make_iterator
 from zmqdata.iterators.carried import own
-from zmqdata.specs import map_structure
+from zmqdata.iterators.choices import classified
+from zmqdata.iterators.guarding import guarded_call
+from zmqdata.iterators.loading import opened
+from zmqdata.iterators.stored import kept_element
+from zmqdata.specs import leading_length, map_structure
 
 
 @singledispatch
@@ -32,10 +37,13 @@ def element_at(node: nodes.Node, index: int) -> Any:
     raise _refusal(node, index)
 
 
-def _refusal(node: nodes.Node, index: int) -> UnimplementedError:
+def _refusal(node: nodes.Node, index: int, reason: str = "") -> UnimplementedError:
+    text = f"Random access is not supported for dataset of type {type(node).__name__}: {node.label} does not know "
+    if reason:
+        return UnimplementedError(f"{text}element {index}{reason}")
     return UnimplementedError(
-        f"Random access is not supported for dataset of type {type(node).__name__}: {node.label} does not know element "
-        f"{index} without running all before it. Call at() before it in the pipeline, or iterate, with skip({index})"
+        f"{text}element {index} without running all before it. Call at() before it in the pipeline, or iterate, with "
+        f"skip({index})"
     )
 
 
@@ -60,6 +68,45 @@ def _(node: nodes.TensorSlices, index: int) -> Any:
 
 
 @element_at.register
+def _(node: nodes.FromSource, index: int) -> Any:
+    if node.shuffle and (node.seed is None or node.reshuffle_each_iteration):
+        raise _refusal(node, index, ", as each iteration has an order of its own: give it a seed and "
+                       "reshuffle_each_iteration=False")  # fmt: skip
+    return _from_place(node, index)
+
+
+@element_at.register
+def _(node: nodes.Random, index: int) -> Any:
+    if node.seed is None or node.rerandomize_each_iteration:
+        raise _refusal(node, index, ", as each iteration draws anew: give it a seed and no rerandomize_each_iteration")
+    return _from_place(node, index)
+
+
+def _from_place(node: nodes.Node, index: int) -> Any:
+    """The next element of a source whose state is a place."""
+    iterator = make_iterator(node, Context())
+    iterator.restore(index)
+    return next(iterator)
+
+
+@element_at.register
+def _(node: nodes.ListFiles, index: int) -> Any:
+    if node.shuffle:
+        raise _refusal(node, index, ", as each repetition has an order of its own: list_files(..., shuffle=False)")
+    return nodes.matching_files(node.patterns)[index]
+
+
+@element_at.register
+def _(node: nodes.Load, index: int) -> Any:
+    reader = opened(node)
+    try:
+        reader.skip(index)
+        return next(reader)
+    finally:
+        reader.close()
+
+
+@element_at.register
 def _(node: nodes.Elements, index: int) -> Any:
     return own(node.elements[index])
 
@@ -74,21 +121,91 @@ def _(node: nodes.Map, index: int) -> Any:
 
 
 @element_at.register
-def _(node: nodes.Batch, index: int) -> Any:
+def _(node: nodes.GuardedMap, index: int) -> Any:
+    if node.on_error == "skip":
+        raise _refusal(node, index)
+    value, raised = guarded_call(node)(index, element_at(node.input, index))
+    if raised is not None:
+        raise raised
+    return value
+
+
+@element_at.register
+def _(node: nodes.RandomMap, index: int) -> Any:
+    if node.seed is None or node.rerandomize_each_iteration:
+        raise _refusal(node, index, ", as each iteration draws anew: give a seed, and rerandomize_each_iteration=False")
+    return _run_on(node, [element_at(node.input, index)], [index, 0])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Fetched(nodes.Elements):
+    """Some elements of another node, in its place."""
+
+    original: nodes.Node
+
+    def spec(self, infer: nodes.Infer) -> Any:
+        return infer(self.original)
+
+
+def _run_on(node: nodes.Unary, elements: list[Any], state: Any = None, number: int = 0) -> Any:
+    """What a node makes of elements of its input, from ``state`` on: result ``number``."""
+    source = _Fetched(elements=tuple(elements), original=node.input, site=node.site)
+    iterator = make_iterator(replace(node, inputs=(source,)), Context())
+    if state is not None:
+        iterator.restore(state)
+    return next(islice(iterator, number, None))
+
+
+def _rows_at(node: nodes.Batch, index: int) -> list[Any]:
+    """The elements that batch ``index`` is made of."""
     start, count = index * node.batch_size, node.input.cardinality
     stop = start + node.batch_size if count < 0 else min(start + node.batch_size, count)
-    elements = [element_at(node.input, number) for number in range(start, stop)]
-    try:
-        return stack(elements)
-    except Exception as error:
-        raise failure(node, error) from error
+    return [element_at(node.input, number) for number in range(start, stop)]
 
 
-@element_at.register(nodes.MapBatches)
-@element_at.register(nodes.PaddedBatch)
-@element_at.register(nodes.RaggedBatch)
+@element_at.register
 def _(node: nodes.Batch, index: int) -> Any:
-    raise _refusal(node, index)
+    return _run_on(node, _rows_at(node, index))
+
+
+@element_at.register
+def _(node: nodes.MapBatches, index: int) -> Any:
+    batch, row = divmod(index, node.batch_size)
+    return _run_on(node, _rows_at(node, batch), number=row)
+
+
+@element_at.register
+def _(node: nodes.Unbatch, index: int) -> Any:
+    spec = nodes.known_spec(node.input)
+    rows = None if spec is None else leading_length(spec)
+    if not rows:
+        raise _refusal(node, index, ", as batches may differ in length: batch(n, drop_remainder=True) makes them equal")
+    batch, row = divmod(index, rows)
+    return _run_on(node, [element_at(node.input, batch)], number=row)
+
+
+@element_at.register
+def _(node: nodes.RejectionResample, index: int) -> Any:
+    if not node.keeps_all:
+        raise _refusal(node, index)
+    element = element_at(node.input, index)
+    return classified(node, element)[0], element
+
+
+@element_at.register
+def _(node: nodes.Cache, index: int) -> Any:
+    found = kept_element(node, index)
+    return element_at(node.input, index) if found is None else found[0]
+
+
+@element_at.register
+def _(node: nodes.AssertCardinality, index: int) -> Any:
+    count = node.input.cardinality
+    if 0 <= count <= index:
+        raise FailedPreconditionError(
+            f"{node.label} promises element {index}, and its input has {count} elements: state the right number"
+        )
+    return element_at(node.input, index)
 
 
 @element_at.register(nodes.Take)

@@ -46,12 +46,17 @@ def _counting(providers: tuple[SplitProvider, ...] | None) -> tuple[SplitProvide
     return tuple(one if isinstance(one, ResetCounter) else ResetCounter(one) for one in providers)
 
 
+def _refills(node: nodes.Node) -> bool:
+    return node.refills or any(map(_refills, node.inputs))
+
+
 @make_iterator.register(nodes.Repeat)
 class RepeatIterator(ElementIterator):
     """Runs its input again and again, each time for another repetition.
 
-    With providers it asks them for the splits of the next repetition, and goes on when it got none: others did. Without
-    them, an input that yielded nothing in a whole pass ends the matter.
+    With providers it asks them for the splits of the next repetition, and goes on when it got none: others did. So it
+    does over a job of the service, which others may have read. Else an input that yielded nothing in a whole pass ends
+    the matter.
     """
 
     def __init__(self, node: nodes.Repeat, context: Context) -> None:
@@ -60,7 +65,8 @@ class RepeatIterator(ElementIterator):
         self._done = 0
         self._found = False
         self._input = self._make_input()
-        self._goes_on_empty = context.providers is not None and node.input.cardinality != 0
+        others_take = context.providers is not None or _refills(node.input)
+        self._goes_on_empty = others_take and node.input.cardinality != 0
 
     def _make_input(self) -> ElementIterator:
         outer = self._context.repetition * max(1, self._node.count)
@@ -104,6 +110,9 @@ class RepeatIterator(ElementIterator):
             for provider, entries in zip(self._context.providers or (), states, strict=True):
                 provider.restore(entries)
             self._input.restore(inner)
+
+    def current_split(self) -> tuple[int, int] | None:
+        return self._input.current_split()
 
     def close(self) -> None:
         self._input.close()

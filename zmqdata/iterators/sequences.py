@@ -24,7 +24,7 @@ class RandomIterator(IndexedIterator):
         super().__init__(context, 2**62)
         self._seed = shared_seed(node.seed, node.rerandomize_each_iteration, context)
         self._group = -1
-        self._numbers: list[Any] = []
+        self._numbers: list[np.int64] = []
 
     def __next__(self) -> np.int64:
         index = self._next
@@ -36,7 +36,7 @@ class RandomIterator(IndexedIterator):
             raw = np.random.PCG64([self._seed, group]).random_raw(_GROUP)
             self._numbers, self._group = list((raw >> np.uint64(32)).astype(np.int64)), group
         self._next = index + 1
-        return self._numbers[offset]  # type: ignore[no-any-return]
+        return self._numbers[offset]
 
 
 def shared_seed(seed: int | None, varies: bool, context: Context) -> int:

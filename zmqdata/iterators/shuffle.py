@@ -14,6 +14,13 @@ from zmqdata.iterators.trail import Trail
 
 _DRAWS = 1024  # random numbers made at a time; which ones is a function of the seed and the number of the draw
 _OLDEST = 4  # buffers that may go past an element before it is handed out
+_FEW = 200  # places of a small buffer
+_MARK_EVERY = 32  # pulls at least between two noted states of the input
+_PART = 4096  # numbers looked at together, so that looking takes no memory to speak of
+_LARGEST = 2**32 - 1
+
+_Numbers = np.ndarray[Any, np.dtype[np.uint32]]
+_Places = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 @make_iterator.register(nodes.Shuffle)
@@ -23,70 +30,177 @@ class ShuffleIterator(ElementIterator):
     The state holds the numbers of the elements in the buffer (4 bytes each), not the elements. So that those can be
     pulled again at a bounded cost, none becomes older than about 5 buffers: a hand goes round over the places, one
     step per draw, and what it finds older than 4 buffers is handed out instead of what was drawn.
+
+    Between two draws one place of the buffer is free, the last: the element that is pulled first belongs there. The
+    places of up to 1024 draws are planned at once, and it is noted at once which numbers the buffer has after them.
     """
 
     def __init__(self, node: nodes.Shuffle, context: Context) -> None:
         self._size = node.buffer_size or sys.maxsize
-        self._trail = Trail(input_iterator(node, context), self._size, self._oldest)
-        self._old = _OLDEST * self._size
+        self._trail = Trail(input_iterator(node, context), max(self._size, _MARK_EVERY), self._oldest)
         self._seed = order_seed(node, context)
         self._buffer: list[Any] = []
-        self._numbers = array("q")
-        self._drawn = 0
-        self._random: list[int] = []
+        self._numbers = array("I")  # of the elements in the buffer before the first draw of the plan, modulo 2**32
+        self._first = 0  # the number of the element that is pulled for that draw
+        self._drawn = 0  # the number of that draw
+        self._plan: list[int] = []
+        self._step = 0  # draws of the plan that were made
+        self._random = np.empty(0, np.uint64)
         self._random_of = -1
         self._ended = False
 
-    def _oldest(self) -> int:
-        return int(np.frombuffer(self._numbers, np.int64).min()) if self._numbers else self._trail.pulled
-
     def __next__(self) -> Any:
-        buffer, numbers, trail = self._buffer, self._numbers, self._trail
-        while not self._ended and len(buffer) < self._size:
-            number = trail.pulled
-            try:
-                buffer.append(trail.pull())
-            except StopIteration:
-                self._ended = True
-                break
-            numbers.append(number)
-        count = len(buffer)
-        if not count:
-            raise StopIteration
-        drawn = self._drawn
-        self._drawn = drawn + 1
-        place = drawn % count  # where the hand is
-        if self._ended or trail.pulled - numbers[place] <= self._old:
-            group = drawn // _DRAWS
-            if group != self._random_of:
-                self._draw(group)
-            place = self._random[drawn % _DRAWS] % count
-        element, last = buffer[place], buffer.pop()
-        last_number = numbers.pop()
-        if place < len(buffer):
-            buffer[place] = last
-            numbers[place] = last_number
+        try:
+            place = self._plan[self._step]
+        except IndexError:
+            place = self._make_plan()
+        buffer = self._buffer
+        if self._ended:
+            self._step += 1
+            element, last = buffer[place], buffer.pop()
+            if element is not last:
+                buffer[place] = last
+            return element
+        try:
+            pulled = self._trail.pull()
+        except StopIteration:
+            self._drop_plan()
+            self._ended = True
+            return next(self)
+        except BaseException:
+            self._drop_plan()  # what failed has a number, too, which the plan did not foresee
+            raise
+        self._step += 1
+        if place == len(buffer):
+            return pulled
+        element = buffer[place]
+        buffer[place] = pulled
         return element
 
-    def _draw(self, group: int) -> None:
-        # Raw output of the bit generator: numpy promises that it stays the same in all of its versions.
-        self._random = np.random.PCG64([self._seed, group]).random_raw(_DRAWS).tolist()
-        self._random_of = group
+    # --- planning
+
+    def _make_plan(self) -> int:
+        """Decide on the next draws, for which the buffer is filled. Returns the place of the first."""
+        self._drop_plan()
+        if not self._ended:
+            self._fill()
+        if self._ended and not self._buffer:
+            raise StopIteration
+        group, begin = divmod(self._drawn, _DRAWS)
+        if group != self._random_of:
+            # Raw output of the bit generator: numpy promises that it stays the same in all of its versions.
+            self._random = np.random.PCG64([self._seed, group]).random_raw(_DRAWS)
+            self._random_of = group
+        plan = self._rest_of_places if self._ended else self._few_places if self._size < _FEW else self._places
+        self._plan = plan(begin).tolist()
+        return self._plan[0]
+
+    def _fill(self) -> None:
+        buffer, trail, pull, room = self._buffer, self._trail, self._trail.pull, self._size - 1
+        try:
+            while len(buffer) < room:
+                for _ in range(min(_PART, room - len(buffer))):
+                    buffer.append(pull())
+                self._note_filled(trail.pulled)
+        except StopIteration:
+            self._note_filled(trail.pulled)
+            self._ended = True
+        except BaseException:
+            self._note_filled(trail.pulled - 1)
+            raise
+        self._first = trail.pulled
+
+    def _note_filled(self, stop: int) -> None:
+        """Note the numbers, which are below ``stop``, of the elements that came into the buffer one after the other."""
+        new = np.arange(stop - len(self._buffer) + len(self._numbers), stop)
+        self._numbers.frombytes(new.astype(np.uint32).tobytes())
+
+    def _places(self, begin: int) -> _Places:
+        """Where the elements of the next draws lie. What comes in during a plan does not become old in it."""
+        size, old = self._size, _OLDEST * self._size
+        places = self._random[begin : begin + old] % np.uint64(size)
+        if self._first + len(places) <= old:
+            return places
+        steps = np.arange(len(places))
+        hands = (self._drawn + steps) % size
+        ages = _ages(np.frombuffer(self._numbers, np.uint32).take(hands, mode="clip"), self._first) + steps + 1
+        for step in np.flatnonzero((ages > old) & (hands < size - 1)).tolist():
+            if not (places[:step] == hands[step]).any():
+                places[step] = hands[step]
+        return places
+
+    def _few_places(self, begin: int) -> _Places:
+        """The same for a buffer so small that looking at each of its elements takes less time."""
+        size, old, pulled, hand = self._size, _OLDEST * self._size, self._first, self._drawn % self._size
+        places: list[int] = (self._random[begin:] % np.uint64(size)).tolist()
+        numbers = [pulled - age for age in _ages(np.frombuffer(self._numbers, np.uint32), pulled).tolist()] + [pulled]
+        for step, place in enumerate(places):
+            numbers[-1] = pulled
+            pulled += 1
+            if pulled - numbers[hand] > old:
+                places[step] = place = hand
+            numbers[place] = pulled - 1
+            hand = hand + 1 if hand + 1 < size else 0
+        return np.array(places, np.uint64)
+
+    def _rest_of_places(self, begin: int) -> _Places:
+        """The same with a buffer from which each draw takes one element away."""
+        random = self._random[begin : begin + len(self._buffer)]
+        return random % (len(self._buffer) - np.arange(len(random))).astype(np.uint64)
+
+    def _drop_plan(self) -> None:
+        self._note_numbers()
+        self._plan = []
+
+    def _note_numbers(self) -> None:
+        """Begin the plan behind the draws that were made."""
+        step = self._step
+        if not step:
+            return
+        made, self._plan = self._plan[:step], self._plan[step:]
+        self._drawn += step
+        self._step = 0
+        numbers = self._numbers
+        if self._ended:
+            for place in made:
+                numbers[place] = numbers[-1]
+                numbers.pop()
+            return
+        places = np.array(made)
+        came = (self._first + np.arange(step)).astype(np.uint32)
+        kept = places < len(numbers)
+        np.frombuffer(numbers, np.uint32)[places[kept]] = came[kept]  # of several at a place, the last stays
+        self._first += step
+
+    # --- states
+
+    def _oldest(self) -> int:
+        self._note_filled(self._trail.pulled)
+        self._note_numbers()
+        numbers, pulled = np.frombuffer(self._numbers, np.uint32), self._trail.pulled
+        parts = (numbers[begin : begin + _PART] for begin in range(0, len(numbers), _PART))
+        return pulled - max((int(_ages(part, pulled).max()) for part in parts), default=0)
 
     def state(self) -> Any:
+        self._note_numbers()
         first, inner, pulled = self._trail.state()
-        numbers = (np.frombuffer(self._numbers, np.int64) - first).astype("<u4").tobytes() if self._numbers else b""
-        return [[first, inner, pulled], numbers, self._drawn, self._ended]
+        numbers = np.frombuffer(self._numbers, np.uint32) - np.uint32(first & _LARGEST)
+        return [[first, inner, pulled], numbers.astype("<u4").tobytes(), self._drawn, self._ended]
 
     def restore(self, state: Any) -> None:
         trail, packed, self._drawn, self._ended = state
         numbers = [trail[0] + offset for offset in np.frombuffer(packed, "<u4").tolist()]
         found = self._trail.restore(trail, set(numbers))
-        self._numbers = array("q", numbers)
+        self._numbers = array("I", [number & _LARGEST for number in numbers])
         self._buffer = [found[number] for number in numbers]
 
     def close(self) -> None:
         self._trail.source.close()
+
+
+def _ages(numbers: _Numbers, pulled: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """How many were pulled since each of some elements, itself included."""
+    return (pulled - numbers.astype(np.int64)) & _LARGEST
 
 
 def order_seed(node: nodes.Shuffle, context: Context) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,9 @@ class IndexedIterator(ElementIterator):
         if offset:
             self._advance()
             self._next += offset
+
+    def current_split(self) -> tuple[int, int] | None:
+        return None if self._provider is None else (self._first, self._stop)
 
     def _next_range(self, count: int) -> tuple[int, int]:
         """Up to ``count`` consecutive indices, which count as read."""
@@ -170,7 +173,13 @@ class GeneratorIterator(IndexedIterator):
         while self._next >= self._stop:
             self._advance()
         try:
-            self._values = iter(self._node.generator(*self._node.args))
+            made: Any = self._node.generator(*self._node.args)
+            if not isinstance(made, Iterable) and not hasattr(made, "__getitem__"):
+                raise TypeError(
+                    f"it must return an iterable, it returned {made!r} of type {type(made).__name__}: yield the "
+                    "elements, or return a list of them"
+                )
+            self._values = iter(made)
         except Exception as error:
             self._end()
             raise failure(self._node, error) from error

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from zmqdata.iterators.base import Context, failure, make_iterator
 from zmqdata.iterators.sources import IndexedIterator
 
@@ -57,7 +57,10 @@ class SqlIterator(IndexedIterator):
     def _open(self) -> sqlite3.Cursor:
         address = f"{Path(self._node.data_source_name).absolute().as_uri()}?mode=ro"
         # A prefetch may pull in a thread of its own, one at a time.
-        self._connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+        try:
+            self._connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+        except sqlite3.OperationalError as error:
+            raise NotFoundError(f"{self._node.data_source_name}: {error}. Check the path of the data base") from error
         self._rows = self._connection.execute(self._node.query)
         columns = len(self._rows.description or ())
         if columns != len(self._converts):

@@ -12,7 +12,7 @@ from zmqdata import nodes
 from zmqdata.chunks import CHUNK_BYTES, ChunkReader, ChunkWriter
 from zmqdata.errors import AlreadyExistsError, DataServiceError, FailedPreconditionError, NotFoundError
 from zmqdata.iterators.base import Context, ElementIterator, failure, input_iterator, make_iterator
-from zmqdata.iterators.cache import MemoryCacheIterator, copied, identified, identity
+from zmqdata.iterators.cache import MemoryCacheIterator, copied, identified, identity, played
 from zmqdata.manifests import Chunk, Manifest, read_manifest, remove_chunks, spec_text, write_manifest
 from zmqdata.specs import merge_specs, spec_of
 
@@ -73,6 +73,7 @@ class FileCacheIterator(ElementIterator):
     A state while it writes holds a state of the input from before the block that is being collected: restored, it goes
     on with the file as it was then, on the same machine also after a crash. Where the file is gone, or is being written
     by somebody else, it runs its input again; a complete one of another run is left alone. The state holds no elements.
+    An element that cannot be stored fails, and ends the writing: those after it are handed out as they come.
     """
 
     compression: str | None = None
@@ -161,6 +162,8 @@ class FileCacheIterator(ElementIterator):
             try:
                 recorder.add(element)
             except TypeError as error:
+                recorder.close()  # what lacks an element must never count as complete
+                self._recorder = None
                 raise failure(self._node, error) from error
             if recorder.writer.pending == 0:
                 self._mark, self._since = [recorder.writer.elements, recorder.writer.nbytes, self._input.state()], 0
@@ -247,6 +250,24 @@ class FileCacheIterator(ElementIterator):
 def _content(path: str) -> str:
     with open(path, encoding="utf-8") as file:
         return file.read() or "another iterator"
+
+
+def kept_element(node: nodes.Cache, index: int) -> tuple[Any] | None:
+    """Element ``index`` as a cache plays it in this process or has it in its folder; None where it has not yet."""
+    if not node.filename:
+        return played(node, index)
+    try:
+        manifest = read_manifest(node.folder)
+    except NotFoundError:
+        return None
+    if index >= manifest.elements:
+        return None
+    reader = ChunkReader(node.folder, manifest.chunks)
+    try:
+        reader.skip(index)
+        return (next(reader),)
+    finally:
+        reader.close()
 
 
 @make_iterator.register(nodes.Cache)

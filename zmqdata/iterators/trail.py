@@ -7,7 +7,9 @@ numbers only; restoring pulls the elements again.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from types import MethodType
 from typing import Any
+from weakref import WeakMethod
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators.base import ElementIterator
@@ -21,7 +23,8 @@ class Trail:
     Args:
         source: the input; nothing else may pull from it.
         every: how many pulls lie between two noted states. Fewer make states costlier to take, more to restore.
-        oldest: the number of the oldest element still held; asked when a state is noted.
+        oldest: the number of the oldest element still held; asked when a state is noted. A method is referred to
+            weakly: its object holds the trail, and what both hold (files, locks) must go with their last user.
     """
 
     def __init__(self, source: ElementIterator, every: int, oldest: Callable[[], int]) -> None:
@@ -29,9 +32,13 @@ class Trail:
         self._next = source.__next__  # called as it is, which is quicker than next(source)
         self.pulled = 0
         self._every = every
-        self._oldest = oldest
+        self._oldest_reference = WeakMethod(oldest) if isinstance(oldest, MethodType) else lambda: oldest
         self._due = 0
         self._marks: list[tuple[int, Any]] = []
+
+    def _oldest(self) -> int:
+        oldest = self._oldest_reference()
+        return oldest() if oldest is not None else self.pulled
 
     def pull(self) -> Any:
         """The next element, which gets the number that ``pulled`` was. A failing element counts, too."""

@@ -30,6 +30,9 @@ class UnaryIterator(ElementIterator):
     def restore(self, state: Any) -> None:
         self._input.restore(state)
 
+    def current_split(self) -> tuple[int, int] | None:
+        return self._input.current_split()
+
     def close(self) -> None:
         self._input.close()
 

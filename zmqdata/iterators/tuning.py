@@ -1,12 +1,26 @@
-"""How many threads an AUTOTUNE gets: measured by what the consumer receives. The time is handed in."""
+"""How many threads and elements ahead an AUTOTUNE gets: measured while running. The time is handed in.
+
+The threads themselves belong to ``crew`` and ``prefetch``.
+"""
 
 from __future__ import annotations
+
+from typing import Any
+
+import optree
+
+RAM_BUDGET = 1 << 29
+"""Bytes that an AUTOTUNE may hold in elements that are made and not handed out."""
 
 _PERIOD = 0.2  # seconds over which a rate is measured
 _LEAST = 16  # elements in such a period
 _WORTH = 1.05  # what a further thread must bring
 _CHANGED = 0.3  # how much the rate may differ before it is measured anew
 _PATIENCE = 3  # periods for which it must
+
+_FIRST = 4  # elements that a buffer holds at first
+_LARGEST = 4096  # elements that it holds at most
+_LOOK_EVERY = 16  # elements after which the size of one is looked at
 
 
 class Tuner:
@@ -62,3 +76,85 @@ class Tuner:
             self._strange, self.settled = 0, self._most == 1
             self.size = max(1, self.size // 2)
             self._best = (0.0, self.size)
+
+
+class BufferSize:
+    """How many elements a prefetch holds: a number that was given.
+
+    Attributes:
+        most: when so many are there, pulling pauses.
+        low: when no more than these are left, it goes on.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.low = most // 2
+
+    def note(self, element: Any) -> None:
+        """An element was put into the buffer."""
+
+    def found_full(self) -> None:
+        """Pulling pauses."""
+
+    def found_empty(self) -> None:
+        """The consumer waits."""
+
+
+class TunedSize(BufferSize):
+    """A number that doubles when the consumer finds nothing in a buffer that was full before.
+
+    A buffer that never was full would not be fuller if it were larger, and one that never is empty is large enough.
+
+    Args:
+        most_bytes: what the elements may take.
+
+    >>> size = TunedSize(most_bytes=1000)
+    >>> size.found_full(); size.found_empty(); size.most
+    8
+    >>> size.note(b"x" * 300); size.most
+    3
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(_FIRST)
+        self._most_bytes = most_bytes
+        self._wanted = _FIRST
+        self._was_full = False
+        self._noted = 0
+        self._bytes = 1  # of one element
+
+    def note(self, element: Any) -> None:
+        self._noted += 1
+        if self._noted % _LOOK_EVERY == 1:
+            self._bytes = max(1, byte_size(element), self._bytes * 7 // 8)
+            self._bound()
+
+    def found_full(self) -> None:
+        self._was_full = True
+
+    def found_empty(self) -> None:
+        if self._was_full:
+            self._was_full = False
+            self._wanted = min(2 * self.most, _LARGEST)
+            self._bound()
+
+    def _bound(self) -> None:
+        self.most = max(1, min(self._wanted, self._most_bytes // self._bytes))
+        self.low = self.most // 2
+
+
+def byte_size(element: Any) -> int:
+    """About how many bytes an element takes.
+
+    >>> import numpy as np
+    >>> byte_size({"x": np.zeros(10), "y": "abc"})
+    83
+    """
+    return sum(map(_leaf_size, optree.tree_leaves(element)))
+
+
+def _leaf_size(leaf: Any) -> int:
+    size = getattr(leaf, "nbytes", None)
+    if size is None:
+        size = len(leaf) if isinstance(leaf, (str, bytes)) else 32
+    return int(size)

@@ -182,6 +182,9 @@ class RowsIterator(ElementIterator):
         if held:
             self._enter(number, found[number], taken)
 
+    def current_split(self) -> tuple[int, int] | None:
+        return self._trail.source.current_split()
+
     def close(self) -> None:
         self._trail.source.close()
 

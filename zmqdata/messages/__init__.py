@@ -22,13 +22,16 @@ from zmqdata.messages.clients import (
     IterationClosed,
     IterationOpened,
     OpenIteration,
+    PieceStored,
     RegisterDataset,
     RequestHoldings,
+    RequestPart,
     RequestRefused,
     RequestStatus,
     SaveStarted,
     StartSave,
     StatusReported,
+    StorePiece,
     TasksChanged,
 )
 from zmqdata.messages.links import (
@@ -42,10 +45,15 @@ from zmqdata.messages.links import (
     OpenLink,
 )
 from zmqdata.messages.parts import (
+    MOST_PIECE_BYTES,
+    MOST_WHOLE_BYTES,
+    PIECE_BYTES,
     PROTOCOL_VERSION,
     DatasetDescription,
     JobParameters,
     Message,
+    Part,
+    Plan,
     Ranges,
     Reader,
     SaveParameters,
@@ -54,16 +62,20 @@ from zmqdata.messages.parts import (
     TaskList,
     TaskPlace,
     TaskReport,
+    View,
+    is_digest,
 )
 from zmqdata.messages.workers import (
     ChunkCommitted,
     ChunkWritten,
     DropTask,
     HostTask,
+    PieceSent,
     PipelineSent,
     Probe,
     RegisterWorker,
     ReleaseClient,
+    RequestPiece,
     RequestPipeline,
     RequestSplits,
     SaveFailed,
@@ -76,6 +88,7 @@ from zmqdata.messages.workers import (
 
 ToDispatcher = (
     RegisterDataset
+    | StorePiece
     | DescribeDataset
     | OpenIteration
     | ClientHeartbeat
@@ -89,10 +102,13 @@ ToDispatcher = (
     | RequestPipeline
     | ChunkWritten
     | SaveFailed
+    | RequestPiece
     | WorkerStopped
 )
 ToClient = (
     DatasetRegistered
+    | RequestPart
+    | PieceStored
     | DatasetDescribed
     | RequestRefused
     | IterationOpened
@@ -117,10 +133,12 @@ ToWorker = (
     | SplitsAssigned
     | PipelineSent
     | ChunkCommitted
+    | PieceSent
     | ReleaseClient
     | OpenLink
     | Grant
     | CloseLink
+    | RequestStatus
 )
 OnLink = Block | EndOfTask
 
@@ -147,12 +165,19 @@ __all__ = [
     "LinkOpened",
     "LinkRefused",
     "LinkReported",
+    "MOST_PIECE_BYTES",
+    "MOST_WHOLE_BYTES",
     "Message",
     "OnLink",
     "OpenIteration",
     "OpenLink",
+    "PIECE_BYTES",
     "PROTOCOL_VERSION",
+    "Part",
+    "PieceSent",
+    "PieceStored",
     "PipelineSent",
+    "Plan",
     "Probe",
     "Ranges",
     "Reader",
@@ -160,6 +185,8 @@ __all__ = [
     "RegisterWorker",
     "ReleaseClient",
     "RequestHoldings",
+    "RequestPart",
+    "RequestPiece",
     "RequestPipeline",
     "RequestRefused",
     "RequestSplits",
@@ -170,6 +197,7 @@ __all__ = [
     "SplitsAssigned",
     "StartSave",
     "StatusReported",
+    "StorePiece",
     "StreamGrant",
     "TaskDefinition",
     "TaskList",
@@ -179,8 +207,10 @@ __all__ = [
     "ToClient",
     "ToDispatcher",
     "ToWorker",
+    "View",
     "WorkerHeartbeat",
     "WorkerHeartbeatAnswered",
     "WorkerRegistered",
     "WorkerStopped",
+    "is_digest",
 ]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from zmqdata.messages.parts import DatasetDescription, JobParameters, Message, Ranges, Reader, TaskList
+from zmqdata.messages.parts import PIECE_BYTES, DatasetDescription, JobParameters, Message, Ranges, Reader, TaskList
 
 # --- client -> dispatcher -----------------------------------------------------------------------------------------
 
 
 class RegisterDataset(Message, frozen=True):
-    """From a client before its first read. The dispatcher stores the pipeline and answers ``DatasetRegistered``.
+    """From a client before its first read. The dispatcher stores the pipeline and answers ``DatasetRegistered``, or
+    ``RequestPart`` while it lacks a part; the client sends that and then registers again.
 
     ``dataset_id=None`` lets the dispatcher choose. Repeating it with the same digest yields the same id. A dataset
     without a chosen id is removed when no job has read it for long, unless somebody has asked to ``keep`` it.
+    ``pipeline`` is empty where it is one of the description's parts.
     """
 
     request: str
@@ -19,6 +21,19 @@ class RegisterDataset(Message, frozen=True):
     description: DatasetDescription
     pipeline: bytes
     keep: bool = False
+
+
+class StorePiece(Message, frozen=True):
+    """From a client that was asked for a part: its bytes from ``offset`` on, answered ``PieceStored``.
+
+    A few pieces may be on their way at a time. When no answer comes, the client registers again.
+    """
+
+    request: str
+    digest: str
+    size: int
+    offset: int
+    content: bytes
 
 
 class DescribeDataset(Message, frozen=True):
@@ -45,13 +60,16 @@ class ClientHeartbeat(Message, frozen=True):
     """From a client every second, and at once when it has something to say; answered ``ClientHeartbeatAnswered``.
 
     ``delivered``: ranges per task handed to the training loop, each sent again until its ``report`` number is
-    acknowledged. ``task_version`` is the last task list seen.
+    acknowledged. ``task_version`` is the last task list seen. A numbered consumer reports ``steps`` instead: its
+    training loop has taken what there is in all steps below. ``near``: the horizon that it will reach soon.
     """
 
     client: str
     task_version: int
     report: int
     delivered: dict[int, Ranges]
+    steps: int = 0
+    near: int = 0
 
 
 class HoldingsReported(Message, frozen=True):
@@ -69,6 +87,7 @@ class CloseIteration(Message, frozen=True):
     client: str
     report: int
     delivered: dict[int, Ranges]
+    steps: int = 0
 
 
 class StartSave(Message, frozen=True):
@@ -85,7 +104,7 @@ class StartSave(Message, frozen=True):
 
 
 class RequestStatus(Message, frozen=True):
-    """From anybody who wants to know how things stand; answered ``StatusReported``."""
+    """From anybody who wants to know how things stand at a dispatcher or a worker; answered ``StatusReported``."""
 
     request: str
 
@@ -104,6 +123,29 @@ class SaveStarted(Message, frozen=True):
     """The save has begun, durably: it goes on without the client, to the marker that ends it."""
 
     request: str
+
+
+class RequestPart(Message, frozen=True):
+    """The dispatcher needs a part before it can register the dataset, from byte ``have`` on.
+
+    Larger pieces than ``piece_bytes`` are not taken.
+    """
+
+    request: str
+    digest: str
+    have: int
+    piece_bytes: int = PIECE_BYTES
+
+
+class PieceStored(Message, frozen=True):
+    """So many bytes of the part are kept; all of them once the whole part has proved to be what its digest says.
+
+    Fewer than before: it has not, and begins anew.
+    """
+
+    request: str
+    digest: str
+    have: int
 
 
 class DatasetDescribed(Message, frozen=True):
@@ -129,7 +171,7 @@ class IterationOpened(Message, frozen=True):
     """The client is part of the iteration and may open links to its workers.
 
     ``delivered``: so many elements training loops have taken already; ``finished``: these were all; ``shared``: other
-    clients read it too.
+    clients read it too. ``step``: where a numbered consumer begins.
     """
 
     client: str
@@ -138,6 +180,7 @@ class IterationOpened(Message, frozen=True):
     delivered: int = 0
     finished: bool = False
     shared: bool = False
+    step: int = 0
 
 
 class ClientHeartbeatAnswered(Message, frozen=True):

@@ -63,10 +63,14 @@ class LinkRefused(Message, frozen=True):
 
 
 class LinkReported(Message, frozen=True):
-    """Answers each ``Grant``: messages sent so far. A client that stays behind it has lost some: it opens anew."""
+    """Answers each ``Grant``: messages sent so far. A client that stays behind it has lost some: it opens anew.
+
+    ``skipped``: elements that those with the client's trainer id were too slow for; it warns its user.
+    """
 
     link: str
     sent: int
+    skipped: int = 0
 
 
 # --- worker -> client (data) --------------------------------------------------------------------------------------

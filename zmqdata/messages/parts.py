@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
 
 from zmqdata.splits import Split, SplitSource
@@ -17,11 +19,35 @@ class Message(Struct, frozen=True, tag=True):
     """Base of all messages."""
 
 
+DIGEST = re.compile("[0-9a-f]{64}")
+
+PIECE_BYTES = 2 << 20
+"""Parts travel in pieces of so many bytes at most."""
+MOST_PIECE_BYTES = 16 << 20
+"""Longer pieces are refused."""
+MOST_WHOLE_BYTES = 32 << 10
+"""A packed pipeline longer than this travels as a part, in pieces: no dispatcher refuses messages of this size."""
+
+
+def is_digest(text: str) -> bool:
+    """Whether it is 64 hexadecimal characters, and so may name a file."""
+    return DIGEST.fullmatch(text) is not None
+
+
+class Part(Struct, frozen=True):
+    """A piece of a pipeline's content: the SHA-256 of its bytes, in 64 hexadecimal characters, and their number."""
+
+    digest: str
+    size: int
+
+
 class DatasetDescription(Struct, frozen=True):
     """What the dispatcher and clients need to know of a pipeline without opening it.
 
     ``sources`` holds one entry per source in left-to-right order, or is None with the reason in ``unsplittable``.
     ``element_spec`` is the encoded spec, or None when unknown. ``python`` is the client's interpreter version.
+    ``digest`` is that of the packed pipeline, which names its ``parts``: large arrays and shipped code, stored and sent
+    apart from it. It is a part itself where it is too large to go along with ``RegisterDataset``.
     """
 
     digest: str
@@ -33,6 +59,7 @@ class DatasetDescription(Struct, frozen=True):
     compression: str | None
     python: str
     version: str
+    parts: tuple[Part, ...] = ()
 
 
 class SaveParameters(Struct, frozen=True):
@@ -83,15 +110,42 @@ class TaskPlace(Struct, frozen=True):
     address: str
 
 
+class View(Struct, frozen=True):
+    """From ``first_step`` on, each step is one round of one of these tasks, in turn; until the next view begins.
+
+    ``tasks``: the number of each, and its round at its first step.
+    """
+
+    first_step: int
+    tasks: tuple[tuple[int, int], ...]
+
+
+class Plan(Struct, frozen=True):
+    """Which steps the consumers of a coordinated job may read, and what they consist of.
+
+    Steps below ``horizon`` may be read; what they are never changes. ``totals``: the rounds of the tasks that have come
+    to their end. ``missing``: the consumers that nobody is at present, which the others wait for. ``end``: the step
+    before which everything lies, once that is known.
+    """
+
+    views: tuple[View, ...]
+    horizon: int
+    totals: dict[int, int]
+    missing: tuple[int, ...] = ()
+    end: int | None = None
+
+
 class TaskList(Struct, frozen=True):
     """All tasks of an iteration that may still give elements. ``closed``: no task will be added any more.
 
-    A list replaces the one before; a lower version than the last one seen is out of date and ignored.
+    A list replaces the one before; a lower version than the last one seen is out of date and ignored. In coordinated
+    jobs it has a ``plan``.
     """
 
     version: int
     tasks: tuple[TaskPlace, ...]
     closed: bool
+    plan: Plan | None = None
 
 
 class TaskDefinition(Struct, frozen=True):
@@ -99,10 +153,11 @@ class TaskDefinition(Struct, frozen=True):
 
     ``ledger`` holds the splits handed out so far, per source; ``skip`` the ranges of elements that consumers have
     already, which are made again but not sent. ``shard`` of ``num_shards`` is the task's static part, where there are
-    any. ``num_consumers``, ``finite``, ``cache`` and ``by_reference`` are the job's. What is random follows from
-    ``seed``, or from ``iteration_seed`` where all tasks of the iteration must draw the same, or from a seed in the
-    pipeline together with ``repetition``, the repetition of the job. ``save_path``: where the worker writes what the
-    task makes, as stream number ``stream``; empty: it sends it to clients.
+    any. ``num_consumers``, ``finite``, ``cache`` and ``by_reference`` are the job's; ``passed``: how many rounds each
+    numbered consumer has behind it. What is random follows from ``seed``, or from ``iteration_seed`` where all tasks of
+    the iteration must draw the same, or from a seed in the pipeline together with ``repetition``, the repetition of the
+    job. ``save_path``: where the worker writes what the task makes, as stream number ``stream``; empty: it sends it to
+    clients.
     """
 
     task: int
@@ -120,6 +175,7 @@ class TaskDefinition(Struct, frozen=True):
     shard: int = 0
     num_consumers: int | None = None
     finite: str | None = None
+    passed: tuple[int, ...] = ()
     cache: bool = False
     by_reference: bool = False
     iteration_seed: int = 0
@@ -133,7 +189,7 @@ class TaskReport(Struct, frozen=True):
 
     ``incomplete``: a client that is gone was handed elements that it did not report, and the worker has forgotten
     them; the dispatcher begins a new attempt, which makes them again. ``skipped``: elements that each trainer of a
-    shared cache was too slow for.
+    shared cache was too slow for. ``dropped``: elements at its end that were too few for a round.
     """
 
     task: int
@@ -143,6 +199,7 @@ class TaskReport(Struct, frozen=True):
     idle: float = 0.0
     incomplete: bool = False
     skipped: dict[str, int] = {}
+    dropped: int = 0
 
 
 class StreamGrant(Struct, frozen=True):
@@ -150,6 +207,7 @@ class StreamGrant(Struct, frozen=True):
 
     ``elements``/``bytes``: the stream may send through this many. ``handed_out``: so many elements, in the order
     sent, have reached the training loop and may be forgotten. ``reported``: so many the dispatcher has counted.
+    ``first``: the round with which the stream of a numbered consumer begins.
     """
 
     task: int
@@ -158,3 +216,4 @@ class StreamGrant(Struct, frozen=True):
     bytes: int
     handed_out: int
     reported: int = 0
+    first: int = 0

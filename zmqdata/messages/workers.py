@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqdata.messages.parts import Message, Ranges, TaskDefinition, TaskReport
+from zmqdata.messages.parts import Message, Part, Ranges, TaskDefinition, TaskReport
 from zmqdata.splits import Split
 
 # --- worker -> dispatcher -----------------------------------------------------------------------------------------
@@ -90,6 +90,14 @@ class SaveFailed(Message, frozen=True):
     failure: bytes = b""
 
 
+class RequestPiece(Message, frozen=True):
+    """From a worker that lacks a part of a pipeline; answered ``PieceSent`` with what follows byte ``offset``."""
+
+    worker: str
+    digest: str
+    offset: int
+
+
 class WorkerStopped(Message, frozen=True):
     """From a worker that ends in good order: its tasks may be hosted elsewhere at once."""
 
@@ -148,11 +156,25 @@ class ChunkCommitted(Message, frozen=True):
 
 
 class PipelineSent(Message, frozen=True):
-    """A packed pipeline, or an empty one with the reason why there is none."""
+    """A packed pipeline, or an empty one with the reason why there is none.
+
+    The worker fetches each of the ``parts`` that it does not have by ``RequestPiece``; where the packed pipeline is
+    empty without a reason, it is one of them.
+    """
 
     dataset_id: str
     digest: str
     pipeline: bytes
+    reason: str = ""
+    parts: tuple[Part, ...] = ()
+
+
+class PieceSent(Message, frozen=True):
+    """Bytes of a part from ``offset`` on, or none with the reason."""
+
+    digest: str
+    offset: int
+    content: bytes
     reason: str = ""
 
 

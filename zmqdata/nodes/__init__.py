@@ -8,7 +8,7 @@ A new source from outside of this package is a subclass of ``Node`` and an execu
 
 from __future__ import annotations
 
-from zmqdata.nodes.base import Infer, Node, known_spec, matching_files, source_nodes, split_sources
+from zmqdata.nodes.base import Infer, Node, every_node, known_spec, matching_files, source_nodes, split_sources
 from zmqdata.nodes.batches import (
     BucketBySequenceLength,
     MapBatches,
@@ -23,7 +23,7 @@ from zmqdata.nodes.batches import (
 from zmqdata.nodes.choices import Choose, Counter, RandomChoices, WeightedChoices
 from zmqdata.nodes.combinations import Concatenate, Zip
 from zmqdata.nodes.grouping import Elements, GroupByReducer, GroupByWindow, Reducer, Window
-from zmqdata.nodes.mapping import GuardedMap, ParallelInterleave, ParallelMap, RandomMap
+from zmqdata.nodes.mapping import GuardedMap, ParallelInterleave, ParallelMap, ParallelRandomMap, RandomMap
 from zmqdata.nodes.options import AutoShardPolicy, ExternalStatePolicy, Options, WithOptions, options_of
 from zmqdata.nodes.records import Csv, CsvColumn, Files, FixedLengthRecords, Sql, TFRecords
 from zmqdata.nodes.selections import (
@@ -98,6 +98,7 @@ __all__ = [
     "ParallelInterleave",
     "ParallelMap",
     "RandomMap",
+    "ParallelRandomMap",
     "Range",
     "Rebatch",
     "Reducer",
@@ -126,6 +127,7 @@ __all__ = [
     "Window",
     "WithOptions",
     "Zip",
+    "every_node",
     "known_spec",
     "matching_files",
     "options_of",

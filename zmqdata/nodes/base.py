@@ -26,6 +26,13 @@ class ByIdentity:
     __hash__ = object.__hash__
 
 
+AT_ITS_PLACE = "goes on at its place"
+NOTHING_AGAIN = "does nothing again"
+"""What restoring costs where it costs nothing: of a source, and of what has an input."""
+
+FILE_AGAIN = "opens its file again; a compressed one is unpacked up to the place"
+"""What restoring costs where a file is read."""
+
 Infer = Callable[["Node"], Any]
 """Gives the spec of a node, by running a part of the pipeline if it must."""
 
@@ -45,10 +52,17 @@ class Node:
     operation: ClassVar[str] = ""
     """What the method of ``Dataset`` is called."""
     restoring: ClassVar[str] = ""
-    """What an iterator does again when it is restored, for ``describe``; "" for nothing worth to be told."""
+    """What an iterator does when it is restored, for ``describe``: a verb and what it costs. "" is not stated."""
+    own_state: ClassVar[int] = 8
+    """About how many bytes it adds to the state of an iterator, where ``state_bytes`` does not say more."""
+    state_growth: ClassVar[str] = ""
+    """What its state grows with beyond ``state_bytes``, such as "16 bytes for each distinct element"."""
 
     is_source: ClassVar[bool] = False
     """Whether it counts as one source for splitting, although it has inputs."""
+
+    refills: ClassVar[bool] = False
+    """Whether a pass that gave nothing says nothing about the next one, because others take from it too."""
 
     @property
     def label(self) -> str:
@@ -68,8 +82,13 @@ class Node:
 
     @property
     def state_bytes(self) -> int:
-        """About how much it adds to the state of an iterator."""
-        return 8
+        """About how many bytes it adds to the state of an iterator."""
+        return self.own_state
+
+    @property
+    def apart(self) -> tuple[Node, ...]:
+        """Nodes that it runs beside its inputs. They are not split: each worker runs all of them."""
+        return ()
 
     @property
     def cardinality(self) -> int:
@@ -108,6 +127,23 @@ def split_sources(node: Node) -> list[SplitSource]:
     return [source.split_source for source in source_nodes(node)]
 
 
+def every_node(node: Node) -> list[Node]:
+    """This node and those that it runs, its inputs and what stands apart, each once.
+
+    >>> from zmqdata.nodes import Range, Take
+    >>> [inner.label for inner in every_node(Take(inputs=(Range(start=0, stop=3),), count=2))]
+    ['take(2)', 'range(3)']
+    """
+    found: dict[int, Node] = {}
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        if id(current) not in found:
+            found[id(current)] = current
+            waiting.extend(reversed((*current.inputs, *current.apart)))
+    return list(found.values())
+
+
 def source_nodes(node: Node) -> list[Node]:
     """The sources that feed this node, left to right, as often as they are read."""
     found, pending = [], [node]
@@ -124,6 +160,14 @@ class _Unknown(Exception):
     """A function decides."""
 
 
+class _Missing(Exception):
+    """The spec of another node is needed first."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.node = node
+
+
 def known_spec(node: Node) -> Any:
     """The spec of a node's elements if it follows without running anything, else None.
 
@@ -131,20 +175,26 @@ def known_spec(node: Node) -> Any:
     >>> known_spec(Map(inputs=(Range(start=0, stop=3),), function=str)) is None
     True
     """
-
     known: dict[int, Any] = {}  # a node may be reached on very many paths
 
     def infer(inner: Node) -> Any:
         if id(inner) not in known:
-            known[id(inner)] = inner.spec(infer)
+            raise _Missing(inner)
         if known[id(inner)] is None:
             raise _Unknown
         return known[id(inner)]
 
-    try:
-        return infer(node)
-    except _Unknown:
-        return None
+    waiting = [node]  # without recursion, as a pipeline may be thousands of operations long
+    while waiting:
+        try:
+            known[id(waiting[-1])] = waiting[-1].spec(infer)
+        except _Missing as missing:
+            waiting.append(missing.node)
+            continue
+        except _Unknown:
+            known[id(waiting[-1])] = None
+        waiting.pop()
+    return known[id(node)]
 
 
 def matching_files(patterns: Iterable[str]) -> list[str]:

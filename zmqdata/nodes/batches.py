@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -69,7 +69,9 @@ def _for_each_leaf(name: str, structure: Any, given: Any) -> Any:
 def _shape(given: Any) -> Shape | None:
     if given is None:
         return None
-    axes = [given] if isinstance(given, (int, np.integer)) else list(given)
+    axes = [given] if isinstance(given, (int, np.integer)) else given
+    if isinstance(axes, str) or not isinstance(axes, Iterable):
+        raise TypeError(f"a shape is a list with a length or None for each axis, not {given!r}")
     return checked_shape([None if length is None or length == -1 else length for length in axes])
 
 
@@ -146,6 +148,8 @@ class Unbatch(Unary):
     """The rows of its elements."""
 
     operation: ClassVar[str] = "unbatch"
+    restoring: ClassVar[str] = "pulls up to 16 batches again"
+    own_state: ClassVar[int] = 16
 
     @property
     def cardinality(self) -> int:
@@ -177,6 +181,8 @@ class Rebatch(Unary):
     batch_sizes: tuple[int, ...]
     drop_remainder: bool = False
     operation: ClassVar[str] = "rebatch"
+    restoring: ClassVar[str] = "pulls up to 16 batches again"
+    own_state: ClassVar[int] = 24
 
     @property
     def argument(self) -> str:
@@ -222,10 +228,15 @@ class BucketBySequenceLength(Unary):
     no_padding: bool = False
     drop_remainder: bool = False
     operation: ClassVar[str] = "bucket_by_sequence_length"
+    restoring: ClassVar[str] = "pulls again from the oldest element that waits, which a rare length makes long ago"
 
     @property
     def argument(self) -> str:
         return function_name(self.length_function)
+
+    @property
+    def state_bytes(self) -> int:
+        return 16 + 4 * sum(self.batch_sizes)
 
     @property
     def cardinality(self) -> int:
@@ -247,6 +258,8 @@ class MapBatches(Batch):
     function: Callable[..., Any]
     output_spec: Any = None
     operation: ClassVar[str] = "map_batches"
+    restoring: ClassVar[str] = "calls the function again for up to 16 batches"
+    own_state: ClassVar[int] = 16
 
     @property
     def argument(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zmqdata.nodes.base import Infer, Node
+from zmqdata.nodes.base import AT_ITS_PLACE, NOTHING_AGAIN, Infer, Node
 from zmqdata.nodes.transforms import Unary
 from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec, merge_specs
 from zmqdata.splits import IndexSplits, SplitSource
@@ -22,6 +22,7 @@ class Counter(Node):
     step: Any = 1
     dtype: str = "int64"
     operation: ClassVar[str] = "counter"
+    restoring: ClassVar[str] = AT_ITS_PLACE
 
     @property
     def argument(self) -> str:
@@ -47,6 +48,7 @@ class RandomChoices(Node):
     seed: int | None = None
     rerandomize: bool = False
     operation: ClassVar[str] = "choices"
+    restoring: ClassVar[str] = AT_ITS_PLACE
 
     @property
     def cardinality(self) -> int:
@@ -64,6 +66,7 @@ class WeightedChoices(Unary):
     seed: int | None = None
     rerandomize: bool = False
     operation: ClassVar[str] = "choices"
+    restoring: ClassVar[str] = NOTHING_AGAIN
 
     def spec(self, infer: Infer) -> Any:
         return TensorSpec((), np.int64)
@@ -83,10 +86,19 @@ class Choose(Node):
     stop_on_empty: bool
     name: str
     operation: ClassVar[str] = "choose_from_datasets"
+    restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def label(self) -> str:
         return f"{self.name}({len(self.inputs)} datasets)" + (f" at {self.site}" if self.site else "")
+
+    @property
+    def apart(self) -> tuple[Node, ...]:
+        return (self.choices,)
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 + 2 * len(self.inputs)
 
     @property
     def cardinality(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import optree
 
-from zmqdata.nodes.base import Infer, Node
+from zmqdata.nodes.base import NOTHING_AGAIN, Infer, Node
 from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, merge_specs
 
 
@@ -21,6 +21,7 @@ class Zip(Node):
 
     template: Any
     operation: ClassVar[str] = "zip"
+    restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def cardinality(self) -> int:
@@ -39,6 +40,7 @@ class Concatenate(Node):
     """The elements of its first input, then those of its second."""
 
     operation: ClassVar[str] = "concatenate"
+    restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def cardinality(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, ClassVar
 
-from zmqdata.nodes.base import Infer, Node, function_name
+from zmqdata.nodes.base import AT_ITS_PLACE, Infer, Node, function_name
 from zmqdata.nodes.transforms import Unary
 from zmqdata.specs import UNKNOWN_CARDINALITY, DatasetSpec, map_structure, merge_specs, spec_of
 
@@ -21,6 +21,7 @@ class Elements(Node):
 
     elements: tuple[Any, ...] = field(repr=False)
     operation: ClassVar[str] = "elements"
+    restoring: ClassVar[str] = AT_ITS_PLACE
 
     # Arrays have no single answer to whether they are equal: each node is equal to itself only.
     __eq__ = object.__eq__
@@ -48,6 +49,8 @@ class Window(Unary):
     drop_remainder: bool = False
     wrap: Wrap = field(repr=False)
     operation: ClassVar[str] = "window"
+    restoring: ClassVar[str] = "pulls the elements of a window again, and up to 32 more"
+    own_state: ClassVar[int] = 16
 
     @property
     def argument(self) -> str:
@@ -84,6 +87,9 @@ class GroupByWindow(Unary):
     window_size_function: Callable[[Any], Any] | None = None
     wrap: Wrap = field(repr=False)
     operation: ClassVar[str] = "group_by_window"
+    restoring: ClassVar[str] = "pulls again from the oldest element that waits, which a rare key makes long ago"
+    own_state: ClassVar[int] = 24
+    state_growth: ClassVar[str] = "16 bytes for each key and 4 for each element that waits"
 
     @property
     def argument(self) -> str:
@@ -129,6 +135,9 @@ class GroupByReducer(Unary):
     key_function: Callable[..., Any]
     reducer: Reducer
     operation: ClassVar[str] = "group_by_reducer"
+    restoring: ClassVar[str] = "does nothing again, but folds all again if states are no arrays, numbers and texts"
+    own_state: ClassVar[int] = 8
+    state_growth: ClassVar[str] = "what is carried for each key"
 
     @property
     def argument(self) -> str:

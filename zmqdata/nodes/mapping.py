@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from zmqdata.nodes.base import Infer, function_name
+from zmqdata.nodes.base import NOTHING_AGAIN, Infer, function_name
 from zmqdata.nodes.transforms import Interleave, Map, Unary
+from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,7 @@ class RandomMap(Unary):
     rerandomize_each_iteration: bool = True
     output_spec: Any = None
     operation: ClassVar[str] = "random_map"
+    restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def argument(self) -> str:
@@ -41,6 +43,14 @@ class GuardedMap(Map):
     on_error: str = "raise"
     retries: int = 0
     max_errors: int | None = None
+    own_state: ClassVar[int] = 8
+
+    @property
+    def cardinality(self) -> int:
+        count = self.input.cardinality
+        if self.on_error != "skip" or count in (0, INFINITE_CARDINALITY):
+            return count
+        return UNKNOWN_CARDINALITY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +65,20 @@ class ParallelMap(GuardedMap):
     num_parallel_calls: int
     deterministic: bool | None = None
     restoring: ClassVar[str] = "pulls up to 32 elements again, and calls again for those under way"
+    own_state: ClassVar[int] = 32
 
     @property
     def is_deterministic(self) -> bool:
         return self.deterministic is not False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelRandomMap(ParallelMap):
+    """A random map on several threads; attributes as ``RandomMap`` and ``ParallelMap``."""
+
+    seed: int | None = None
+    rerandomize_each_iteration: bool = True
+    operation: ClassVar[str] = "random_map"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from zmqdata.nodes.base import Node
+from zmqdata.nodes.base import NOTHING_AGAIN, Node
 from zmqdata.nodes.transforms import Unary
 
 Settings = tuple[tuple[str, Any], ...]
@@ -112,9 +112,10 @@ class Options(OptionGroup):
     Attributes:
         deterministic: whether parallel operations that were not told otherwise keep the order; not set: they do.
         autotune.enabled: whether AUTOTUNE changes numbers while running; not set: it does.
-        autotune.ram_budget: bytes that buffers with AUTOTUNE may fill.
+        autotune.ram_budget: bytes that each operation with AUTOTUNE may hold in elements ahead; not set: 512 MiB.
         autotune.cpu_budget: threads that AUTOTUNE may use.
-        threading.private_threadpool_size: the number of threads of parallel operations; 0: as many as cores.
+        threading.private_threadpool_size: how many calls each parallel map and interleave may make at a time, however
+            many it was told to; 0: as many as there are cores.
         dataset_name: a name for whoever watches.
         experimental_external_state_policy: an ``ExternalStatePolicy``, kept as it is.
         experimental_distribute.auto_shard_policy: an ``AutoShardPolicy``, kept as it is.
@@ -168,6 +169,8 @@ class WithOptions(Unary):
 
     settings: Settings
     operation: ClassVar[str] = "with_options"
+    restoring: ClassVar[str] = NOTHING_AGAIN
+    own_state: ClassVar[int] = 0
 
     @property
     def argument(self) -> str:

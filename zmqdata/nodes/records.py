@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zmqdata.errors import UnimplementedError
-from zmqdata.nodes.base import Infer, Node
+from zmqdata.nodes.base import FILE_AGAIN, Infer, Node
 from zmqdata.specs import TensorSpec
 from zmqdata.splits import IndexSplits, SplitSource
 
@@ -38,6 +38,8 @@ class TFRecords(Files):
     """The records of TFRecord files."""
 
     operation: ClassVar[str] = "TFRecordDataset"
+    restoring: ClassVar[str] = FILE_AGAIN
+    own_state: ClassVar[int] = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,8 @@ class FixedLengthRecords(Files):
     header_bytes: int = 0
     footer_bytes: int = 0
     operation: ClassVar[str] = "FixedLengthRecordDataset"
+    restoring: ClassVar[str] = FILE_AGAIN
+    own_state: ClassVar[int] = 16
 
 
 def whole_only(node: Node, kind: str) -> UnimplementedError:
@@ -88,6 +92,8 @@ class Csv(Files):
     use_quote_delim: bool = True
     na_value: str = ""
     operation: ClassVar[str] = "CsvDataset"
+    restoring: ClassVar[str] = FILE_AGAIN
+    own_state: ClassVar[int] = 16
 
     @property
     def split_source(self) -> SplitSource:
@@ -106,6 +112,8 @@ class Sql(Node):
     query: str
     output_types: tuple[np.dtype[Any], ...] = field(default=())
     operation: ClassVar[str] = "SqlDataset"
+    restoring: ClassVar[str] = "queries again, and reads up to the place"
+    own_state: ClassVar[int] = 16
 
     @property
     def argument(self) -> str:

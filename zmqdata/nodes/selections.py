@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from zmqdata.nodes.base import Infer, function_name
+import optree
+
+from zmqdata.nodes.base import NOTHING_AGAIN, Infer, function_name
 from zmqdata.nodes.transforms import Unary
-from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
+from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, is_list
 
 SHARD_HINT = -1
 """In the place of both arguments of ``shard``: the number of workers and the index of this one, where the service says
@@ -22,6 +24,7 @@ class Shard(Unary):
     num_shards: int
     index: int
     operation: ClassVar[str] = "shard"
+    restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def argument(self) -> str:
@@ -60,6 +63,7 @@ class TakeWhile(Unary):
 
     predicate: Callable[..., Any]
     operation: ClassVar[str] = "take_while"
+    restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def argument(self) -> str:
@@ -75,6 +79,9 @@ class Unique(Unary):
     """The elements that did not come before."""
 
     operation: ClassVar[str] = "unique"
+    restoring: ClassVar[str] = NOTHING_AGAIN
+    own_state: ClassVar[int] = 8
+    state_growth: ClassVar[str] = "16 bytes for each distinct element"
 
     @property
     def cardinality(self) -> int:
@@ -88,6 +95,7 @@ class Scan(Unary):
     initial_state: Any = field(repr=False)
     function: Callable[..., Any]
     operation: ClassVar[str] = "scan"
+    restoring: ClassVar[str] = "does nothing again, but runs all again if its state is no arrays, numbers and texts"
 
     # Arrays have no single answer to whether they are equal: each node is equal to itself only.
     __eq__ = object.__eq__
@@ -96,6 +104,11 @@ class Scan(Unary):
     @property
     def argument(self) -> str:
         return function_name(self.function)
+
+    @property
+    def state_bytes(self) -> int:
+        leaves = optree.tree_leaves(self.initial_state, is_leaf=is_list, none_is_leaf=True)
+        return 8 + sum(16 + getattr(leaf, "nbytes", 8) for leaf in leaves)
 
     def spec(self, infer: Infer) -> Any:
         return None
@@ -107,6 +120,8 @@ class IgnoreErrors(Unary):
 
     log_warning: bool = False
     operation: ClassVar[str] = "ignore_errors"
+    restoring: ClassVar[str] = NOTHING_AGAIN
+    own_state: ClassVar[int] = 0
 
     @property
     def cardinality(self) -> int:
@@ -120,6 +135,7 @@ class AssertCardinality(Unary):
 
     expected: int
     operation: ClassVar[str] = "assert_cardinality"
+    restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def argument(self) -> str:
@@ -144,15 +160,25 @@ class RejectionResample(Unary):
     initial: tuple[float, ...] | None = None
     seed: int | None = None
     operation: ClassVar[str] = "rejection_resample"
+    restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def argument(self) -> str:
         return function_name(self.function)
 
     @property
+    def state_bytes(self) -> int:
+        return 16 + 4 * len(self.target)
+
+    @property
     def cardinality(self) -> int:
         count = self.input.cardinality
-        return count if count in (0, INFINITE_CARDINALITY) else UNKNOWN_CARDINALITY
+        return count if self.keeps_all or count in (0, INFINITE_CARDINALITY) else UNKNOWN_CARDINALITY
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether the classes come as they are wanted, so that nothing is left out."""
+        return self.initial == self.target and all(self.target)
 
     def spec(self, infer: Infer) -> Any:
         return None

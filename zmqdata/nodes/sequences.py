@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zmqdata.nodes.base import ByIdentity, Infer, Node, function_name
+from zmqdata.nodes.base import AT_ITS_PLACE, ByIdentity, Infer, Node, function_name
 from zmqdata.nodes.sources import FromGenerator
 from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.splits import IndexSplits, SplitSource
@@ -21,6 +21,7 @@ class Random(Node):
     seed: int | None = None
     rerandomize_each_iteration: bool = False
     operation: ClassVar[str] = "random"
+    restoring: ClassVar[str] = AT_ITS_PLACE
 
     @property
     def argument(self) -> str:
@@ -47,6 +48,7 @@ class FromSource(ByIdentity, Node):
     seed: int | None = None
     reshuffle_each_iteration: bool = True
     operation: ClassVar[str] = "from_source"
+    restoring: ClassVar[str] = AT_ITS_PLACE
 
     @property
     def argument(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import optree
 
-from zmqdata.nodes.base import ByIdentity, Infer, Node, function_name, matching_files
+from zmqdata.nodes.base import AT_ITS_PLACE, FILE_AGAIN, ByIdentity, Infer, Node, function_name, matching_files
 from zmqdata.specs import TensorSpec, spec_of, without_leading_axis
 from zmqdata.splits import FileSplits, IndexSplits, SplitSource
 
@@ -23,6 +23,7 @@ class Range(Node):
     step: int = 1
     dtype: str = "int64"
     operation: ClassVar[str] = "range"
+    restoring: ClassVar[str] = AT_ITS_PLACE
 
     @property
     def argument(self) -> str:
@@ -46,6 +47,7 @@ class Tensors(ByIdentity, Node):
 
     tensors: Any = field(repr=False)
     operation: ClassVar[str] = "from_tensors"
+    restoring: ClassVar[str] = AT_ITS_PLACE
 
     @property
     def cardinality(self) -> int:
@@ -65,6 +67,7 @@ class TensorSlices(ByIdentity, Node):
 
     tensors: Any = field(repr=False)
     operation: ClassVar[str] = "from_tensor_slices"
+    restoring: ClassVar[str] = AT_ITS_PLACE
 
     @property
     def cardinality(self) -> int:
@@ -87,6 +90,7 @@ class FromGenerator(Node):
     output_signature: Any = None
     operation: ClassVar[str] = "from_generator"
     restoring: ClassVar[str] = "runs the generator again up to where it was"
+    own_state: ClassVar[int] = 16
 
     @property
     def argument(self) -> str:
@@ -108,6 +112,7 @@ class ListFiles(Node):
     shuffle: bool
     seed: int | None = None
     operation: ClassVar[str] = "list_files"
+    restoring: ClassVar[str] = "lists the files again"
 
     @property
     def argument(self) -> str:
@@ -133,6 +138,8 @@ class TextLines(Node):
     compression_type: str = ""
     buffer_size: int | None = None
     operation: ClassVar[str] = "TextLineDataset"
+    restoring: ClassVar[str] = FILE_AGAIN
+    own_state: ClassVar[int] = 16
 
     @property
     def argument(self) -> str:

@@ -20,6 +20,8 @@ class Cache(ByIdentity, Unary):
 
     filename: str = ""
     operation: ClassVar[str] = "cache"
+    restoring: ClassVar[str] = "pulls up to a 32nd of the elements again; all of them if its file is gone"
+    own_state: ClassVar[int] = 64
 
     @property
     def argument(self) -> str:
@@ -39,6 +41,8 @@ class Snapshot(ByIdentity, Unary):
     pipeline: str
     compression: str | None = "AUTO"
     operation: ClassVar[str] = "snapshot"
+    restoring: ClassVar[str] = "reads on in its files; pulls again what was not in them"
+    own_state: ClassVar[int] = 64
     is_source: ClassVar[bool] = True
 
     @property
@@ -74,6 +78,8 @@ class Load(Node):
     elements_spec: Any
     chunks: int | None = None
     operation: ClassVar[str] = "load"
+    restoring: ClassVar[str] = "opens its file at the place"
+    own_state: ClassVar[int] = 24
 
     @property
     def argument(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zmqdata.nodes.base import Infer, Node, function_name
+from zmqdata.nodes.base import NOTHING_AGAIN, Infer, Node, function_name
 from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec, with_leading_axis
 
 
@@ -35,6 +35,8 @@ class Map(Unary):
     function: Callable[..., Any]
     output_spec: Any = None
     operation: ClassVar[str] = "map"
+    restoring: ClassVar[str] = NOTHING_AGAIN
+    own_state: ClassVar[int] = 0
 
     @property
     def argument(self) -> str:
@@ -50,6 +52,8 @@ class Filter(Unary):
 
     predicate: Callable[..., Any]
     operation: ClassVar[str] = "filter"
+    restoring: ClassVar[str] = NOTHING_AGAIN
+    own_state: ClassVar[int] = 0
 
     @property
     def argument(self) -> str:
@@ -66,6 +70,8 @@ class FlatMap(Unary):
 
     function: Callable[..., Any]
     operation: ClassVar[str] = "flat_map"
+    own_state: ClassVar[int] = 16
+    state_growth: ClassVar[str] = "that of the dataset being read"
     restoring: ClassVar[str] = "pulls up to 16 elements again, and calls the function for those being read"
 
     @property
@@ -87,6 +93,7 @@ class Interleave(FlatMap):
     cycle_length: int
     block_length: int = 1
     operation: ClassVar[str] = "interleave"
+    state_growth: ClassVar[str] = "those of the datasets being read"
 
     @property
     def state_bytes(self) -> int:
@@ -100,6 +107,8 @@ class Batch(Unary):
     batch_size: int
     drop_remainder: bool = False
     operation: ClassVar[str] = "batch"
+    restoring: ClassVar[str] = NOTHING_AGAIN
+    own_state: ClassVar[int] = 0
 
     @property
     def argument(self) -> str:
@@ -141,6 +150,7 @@ class Repeat(Unary):
 
     count: int
     operation: ClassVar[str] = "repeat"
+    restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def argument(self) -> str:
@@ -162,6 +172,7 @@ class Take(Unary):
 
     count: int
     operation: ClassVar[str] = "take"
+    restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def argument(self) -> str:
@@ -181,6 +192,7 @@ class Skip(Unary):
 
     count: int
     operation: ClassVar[str] = "skip"
+    restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def argument(self) -> str:
@@ -200,6 +212,7 @@ class Enumerate(Unary):
 
     start: int = 0
     operation: ClassVar[str] = "enumerate"
+    restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def argument(self) -> str:

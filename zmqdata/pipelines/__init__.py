@@ -8,6 +8,16 @@ package does not import dill.
 from __future__ import annotations
 
 from zmqdata.pipelines.fingerprints import Fingerprint, fingerprint
-from zmqdata.pipelines.packing import PackedPipeline, open_pipeline, pack_pipeline
+from zmqdata.pipelines.packing import FindPart, PackedPipeline, open_pipeline, pack_pipeline
+from zmqdata.pipelines.shipping import ShippedSource, pack_sources
 
-__all__ = ["Fingerprint", "PackedPipeline", "fingerprint", "open_pipeline", "pack_pipeline"]
+__all__ = [
+    "FindPart",
+    "Fingerprint",
+    "PackedPipeline",
+    "ShippedSource",
+    "fingerprint",
+    "open_pipeline",
+    "pack_pipeline",
+    "pack_sources",
+]

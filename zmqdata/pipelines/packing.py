@@ -12,17 +12,26 @@ import importlib.util
 import io
 import platform
 import sys
+from collections.abc import Callable, Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
+from zmqdata.pipelines.fingerprints import Fingerprint, fingerprint, nodes_in_order
+from zmqdata.pipelines.shipped import install
+from zmqdata.pipelines.shipping import pack_sources
 from zmqdata.pipelines.unsendable import describe_trail, qualified_name
+from zmqdata.shippednames import plain_name
 
 if TYPE_CHECKING:
     from zmqdata.pipelines.pickler import UnsendableError
+
+
+FindPart = Callable[[str], "bytes | memoryview | None"]
+"""Gives the content of a part by its digest, or None."""
 
 
 class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
@@ -34,6 +43,10 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
         version: version of the client's zmqdata.
         fingerprint: ``str(Fingerprint)``, equal in every run of the same script.
         modules: top-level modules, neither standard nor zmqdata's own, that the pipeline refers to by name.
+        buffers: digests of the large buffers that the payload takes from outside, in its order.
+        shipped: digests of the source archives that came along.
+        contents: the bytes of both by their digest. They are no part of the packed pipeline: who has them already
+            need not be sent them.
     """
 
     payload: bytes
@@ -41,11 +54,29 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
     version: str
     fingerprint: str
     modules: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()
+    shipped: tuple[str, ...] = ()
+    contents: dict[str, bytes] = {}
+
+    @functools.cached_property
+    def encoded(self) -> bytes:
+        """The packed pipeline as bytes, without the contents of its parts."""
+        return msgspec.msgpack.encode(msgspec.structs.replace(self, contents={}))
 
     @functools.cached_property
     def digest(self) -> str:
-        """Name of the content: sha256 of the payload in hex. Differs from run to run, unlike the fingerprint."""
-        return hashlib.sha256(self.payload).hexdigest()
+        """SHA-256 of ``encoded`` in hex; it covers the digests of the parts. Unlike the fingerprint, it may differ
+        from run to run."""
+        return hashlib.sha256(self.encoded).hexdigest()
+
+    @classmethod
+    def decode(cls, encoded: bytes | memoryview) -> PackedPipeline:
+        """Read what ``encoded`` is.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        return msgspec.msgpack.decode(encoded, type=cls)
 
 
 def zmqdata_version() -> str:
@@ -56,7 +87,7 @@ def zmqdata_version() -> str:
         return "0"
 
 
-def pack_pipeline(node: Any) -> PackedPipeline:
+def pack_pipeline(node: Any, ship: object = (), sources: Mapping[str, bytes] | None = None) -> PackedPipeline:
     """Turn a pipeline into bytes for workers, or say at once why it cannot be done.
 
     Functions and classes of the training script, lambdas and closures travel by value, with the global names that they
@@ -64,9 +95,12 @@ def pack_pipeline(node: Any) -> PackedPipeline:
 
     Args:
         node: the last node of a pipeline (or any value, for example a single function).
+        ship: modules whose source goes along, see ``pack_sources``.
+        sources: what ``pack_sources`` has made of them before; ``ship`` is then not looked at.
 
     Raises:
         TypeError: something cannot leave this process: names the operation, the path to the object, and the remedy.
+        ValueError: a module cannot be shipped; the text says why.
 
     >>> pack_pipeline(len).modules
     ()
@@ -80,6 +114,7 @@ that makes it, for example to Dataset.from_generator, or the values as a list.
     """
     from zmqdata.pipelines.pickler import PipelinePickler, UnsendableError
 
+    archives = dict(pack_sources(ship) if sources is None else sources)
     file = io.BytesIO()
     pickler = PipelinePickler(file)
     try:
@@ -88,42 +123,80 @@ that makes it, for example to Dataset.from_generator, or the values as a list.
     except UnsendableError as error:
         raise TypeError(_why_not(error)) from error.__cause__
     try:
-        identity = str(fingerprint(node))
+        identity = _identity(node, archives)
     except RecursionError as error:
         raise TypeError("cannot send a pipeline to workers: a parameter is nested too deeply. Flatten it.") from error
-    return PackedPipeline(
+    packed = PackedPipeline(
         payload=file.getvalue(),
         python=_minor(platform.python_version()),
         version=zmqdata_version(),
         fingerprint=identity,
         modules=tuple(sorted(pickler.modules)),
+        buffers=tuple(hashlib.sha256(buffer).hexdigest() for buffer in pickler.apart),
+        shipped=tuple(archives),
+        contents=archives,
     )
+    for digest, buffer in zip(packed.buffers, pickler.apart, strict=True):
+        packed.contents[digest] = buffer
+    return packed
 
 
-def open_pipeline(packed: PackedPipeline) -> Any:
+def _identity(node: Any, sources: dict[str, bytes]) -> str:
+    found = fingerprint(node)
+    if sources:
+        found = Fingerprint(found.structure, hashlib.sha256(" ".join([found.code, *sources]).encode()).hexdigest()[:32])
+    return str(found)
+
+
+def open_pipeline(packed: PackedPipeline, find: FindPart | None = None, folder: Path | None = None) -> Any:
     """Turn the bytes back into what ``pack_pipeline`` was given. For workers only: it runs code of the sender.
 
+    Args:
+        packed: what ``pack_pipeline`` has made.
+        find: gives the content of a part by its digest, None where it is not to be had. Arrays are views of it, so that
+            it must stay as it is, and be writable if they are to be. None: what ``packed.contents`` holds.
+        folder: where shipped code may lie as long as this process lives; None: a temporary folder.
+
     Raises:
-        FailedPreconditionError: this process cannot run the pipeline (another Python, another zmqdata, a module or a
-            name missing, anything else that fails while opening). Names both sides and the remedy.
+        FailedPreconditionError: this process cannot run the pipeline (another Python, another zmqdata, a module, a
+            part or a name missing, anything else that fails while opening). Names both sides and the remedy.
 
     >>> open_pipeline(pack_pipeline(len)) is len
     True
     """
     _check_versions(packed)
-    missing = [name for name in packed.modules if not _can_import(name)]
+    take = find or packed.contents.get
+    shipment = install({digest: _part(digest, take) for digest in packed.shipped}, folder) if packed.shipped else None
+    shipped = shipment.names if shipment is not None else frozenset()
+    missing = [name for name in packed.modules if name not in shipped and not _can_import(name)]
     if missing:
         raise FailedPreconditionError(_missing_text(", ".join(map(repr, missing)), packed))
-    import dill
+    from zmqdata.pipelines.pickler import PipelineUnpickler
 
+    # Arrays may be written to, so each gets memory of its own, also where two have the same content
+    buffers = [_writable(_part(digest, take)) for digest in packed.buffers]
     try:
-        return dill.Unpickler(io.BytesIO(packed.payload)).load()[-1]  # noqa: S301 - workers open what holders of the key sent
+        return PipelineUnpickler(io.BytesIO(packed.payload), buffers, shipment).load()[-1]
     except ModuleNotFoundError as error:
-        raise FailedPreconditionError(_missing_text(repr(error.name), packed)) from error
+        raise FailedPreconditionError(_missing_text(repr(plain_name(str(error.name))), packed)) from error
     except (AttributeError, ImportError) as error:
         raise FailedPreconditionError(_skew_text(error, packed)) from error
     except Exception as error:
         raise FailedPreconditionError(_failed_text(error, packed)) from error
+
+
+def _part(digest: str, find: FindPart) -> bytes | memoryview:
+    content = find(digest)
+    if content is None:
+        raise FailedPreconditionError(
+            f"a part of the pipeline is not on this worker any more ({digest[:16]}...). Was its cache emptied while it "
+            "ran? Read the dataset again, which sends it anew."
+        )
+    return content
+
+
+def _writable(content: bytes | memoryview) -> bytearray | memoryview:
+    return content if isinstance(content, memoryview) and not content.readonly else bytearray(content)
 
 
 def _why_not(error: UnsendableError) -> str:
@@ -180,25 +253,31 @@ def _can_import(name: str) -> bool:
 
 
 _BY_VALUE = "or define the function in the training script so it travels by value."
+_REMEDIES = (
+    "If it is yours, send it along: distribute(..., ship=[the module]), or define what is used of it in the training "
+    "script, which travels by itself. Otherwise install it on the worker (pip install), or start the worker where "
+    "Python finds it (the same folder or PYTHONPATH as the training script)."
+)
 
 
 def _missing_text(names: str, packed: PackedPipeline) -> str:
     noun = "modules" if "," in names else "module"
     return (
         f"the pipeline needs {noun} {names} which {_here()} cannot import ({_there(packed)}). "
-        f"Install it on the worker, {_BY_VALUE}"
+        f"{_REMEDIES}"
     )
 
 
 def _skew_text(error: Exception, packed: PackedPipeline) -> str:
     return (
-        f"the pipeline refers to a name that {_here()} does not have: {error} ({_there(packed)}). "
+        f"the pipeline refers to a name that {_here()} does not have: {plain_name(str(error))} ({_there(packed)}). "
         f"The module is there, probably in another version: install the client's version on the worker, {_BY_VALUE}"
     )
 
 
 def _failed_text(error: Exception, packed: PackedPipeline) -> str:
     return (
-        f"the pipeline cannot be opened by {_here()}: {type(error).__name__}: {error} ({_there(packed)}). "
+        f"the pipeline cannot be opened by {_here()}: {type(error).__name__}: {plain_name(str(error))} "
+        f"({_there(packed)}). "
         f"Usually an object whose class differs in its version on both sides: install the same versions."
     )

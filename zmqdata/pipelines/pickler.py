@@ -9,7 +9,7 @@ Where it differs from ``dill.dumps(recurse=True)``, and why:
   mutual recursion works, ``global`` is shared, and a name of the script is not taken for one of an imported module;
 * modules travel by name, never with their contents;
 * locks, files, sockets and the like are refused instead of being silently made anew;
-* numpy arrays go through protocol 5 and are written to the stream without a copy in between.
+* numpy arrays go through protocol 5: large ones apart from the stream, others into it without a copy in between.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ import struct
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import dill
 from dill import _dill
 
+from zmqdata.pipelines.shipped import Shipment
 from zmqdata.pipelines.unsendable import remedy_for
 
 SCRIPT_MODULES = frozenset({"__main__", "__mp_main__"})
@@ -39,6 +40,9 @@ SCRIPT_MODULES = frozenset({"__main__", "__mp_main__"})
 _ALWAYS_THERE = frozenset({"zmqdata", "dill", *SCRIPT_MODULES, *sys.stdlib_module_names})
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 _MANY = 1000
+LARGE = 1 << 20
+"""Buffers from this many bytes on are kept apart from the stream."""
+MOST_APART = 256
 _GLOBAL_OPCODES = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
 _DEFINED_IN_BODY = (types.FunctionType, property, classmethod, staticmethod)
@@ -59,11 +63,12 @@ class UnsendableError(Exception):
         self.reason = reason
 
 
-class PipelinePickler(dill.Pickler):  # type: ignore[misc]
+class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
     """Pickles one value into a file with protocol 5.
 
     Attributes:
         modules: top-level names of the modules that the pickle refers to and that a worker may lack.
+        apart: copies of large buffers, which the unpickler must be given in this order.
     """
 
     dispatch: dict[type, Callable[[Any, Any], None]]
@@ -71,6 +76,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=5, recurse=True, byref=False)
         self.modules: set[str] = set()
+        self.apart: list[bytes] = []
         self._trail: list[object] = []
         self._globals: dict[int, dict[str, object]] = {}
         self._filled: set[tuple[int, str]] = set()
@@ -81,7 +87,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
         """Save one object, watching what it is. Past dill's own ``save``: that one registers numpy's types globally."""
         if type(obj) in _ATOMS or id(obj) in self.memo:
-            pickle._Pickler.save(self, obj, save_persistent_id)  # type: ignore[attr-defined]
+            pickle._Pickler.save(self, obj, save_persistent_id)  # type: ignore[attr-defined]  # not public
             return
         self._trail.append(obj)
         try:
@@ -89,7 +95,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]
             remedy = remedy_for(kind)
             if remedy is not None:
                 raise UnsendableError(list(self._trail), remedy)
-            pickle._Pickler.save(self, obj, save_persistent_id)  # type: ignore[attr-defined]
+            pickle._Pickler.save(self, obj, save_persistent_id)  # type: ignore[attr-defined]  # not public
         except UnsendableError:
             raise
         except Exception as error:
@@ -98,7 +104,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]
 
     def save_global(self, obj: Any, name: str | None = None) -> None:
         """Save by name, if the name means the same in a worker."""
-        module = pickle.whichmodule(obj, name or getattr(obj, "__qualname__", obj.__name__))  # type: ignore[attr-defined]
+        module = pickle.whichmodule(obj, name or getattr(obj, "__qualname__", obj.__name__))  # type: ignore[attr-defined]  # not public
         if module in SCRIPT_MODULES:
             raise pickle.PicklingError(
                 f"{obj!r} refers to itself in a way that only its name in {module} could express"
@@ -120,7 +126,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]
     def save_function(self, function: types.FunctionType) -> None:
         """Make the function empty first and fill it after: whatever it holds may refer back to it."""
         names = self._globals.setdefault(
-            id(function.__globals__), {"__name__": function.__globals__.get("__name__", function.__module__)}
+            id(function.__globals__), _named_globals(function)
         )
         cells = function.__closure__ or ()
         self._cells.update(map(id, cells))
@@ -193,15 +199,40 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]
                 self.save_call(importlib.import_module, name)
 
 
+class PipelineUnpickler(dill.Unpickler):  # type: ignore[misc]  # dill has no types
+    """Opens what a ``PipelinePickler`` has written; shipped modules are preferred to those that are installed here.
+
+    Args:
+        file: the pickle.
+        buffers: what was kept apart.
+        shipment: the modules that came along.
+    """
+
+    def __init__(self, file: io.BytesIO, buffers: Iterable[Any], shipment: Shipment | None) -> None:
+        super().__init__(file, buffers=buffers)
+        self._shipment = shipment
+
+    def find_class(self, module: str, name: str) -> Any:
+        shipment = self._shipment
+        if shipment is None:
+            return super().find_class(module, name)
+        if (module, name) == ("importlib", "import_module"):
+            return shipment.import_module
+        if (module, name) == (__name__, "new_function"):
+            return functools.partial(new_function, of_globals=shipment.builtins)
+        return super().find_class(shipment.placed(module), name)
+
+
 def new_function(
     code: types.CodeType,
     names: dict[str, Any],
     name: str,
     cells: tuple[types.CellType, ...],
     marks: dict[str, object],
+    of_globals: object = __builtins__,
 ) -> types.FunctionType:
     """Make a function whose state, cells and globals are set afterwards. Called while unpickling."""
-    names.setdefault("__builtins__", __builtins__)
+    names.setdefault("__builtins__", of_globals)
     function = types.FunctionType(code, names, name, None, cells)
     vars(function).update(marks)
     return function
@@ -261,6 +292,15 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
         if step.opname in _GLOBAL_OPCODES
     }
     return tuple(used)
+
+
+def _named_globals(function: types.FunctionType) -> dict[str, object]:
+    """Globals to begin with: the names by which relative imports find their way."""
+    space = function.__globals__
+    names: dict[str, object] = {"__name__": space.get("__name__", function.__module__)}
+    if isinstance(space.get("__package__"), str) and space["__package__"]:
+        names["__package__"] = space["__package__"]
+    return names
 
 
 def _used_globals(function: types.FunctionType) -> Iterator[tuple[str, object]]:
@@ -336,7 +376,7 @@ def _save_dict(pickler: PipelinePickler, items: dict[object, object]) -> None:
     elif len(items) > _MANY and set(map(type, items)) | set(map(type, items.values())) <= _ATOMS:
         pickler.save_reduce(pickle.loads, (pickle.dumps(items, protocol=5),), obj=items)
     else:
-        pickle._Pickler.save_dict(pickler, items)  # type: ignore[attr-defined]
+        pickle._Pickler.save_dict(pickler, items)  # type: ignore[attr-defined]  # not public
 
 
 def _save_plain_or(save: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -354,6 +394,10 @@ def _save_plain_or(save: Callable[[Any, Any], None]) -> Callable[[Any, Any], Non
 def _save_buffer(pickler: PipelinePickler, buffer: pickle.PickleBuffer) -> None:
     """Write the memory of an array into the stream as it lies there: pickle itself would copy it first."""
     with buffer.raw() as memory:
+        if memory.nbytes >= LARGE and len(pickler.apart) < MOST_APART:
+            pickler.apart.append(bytes(memory))
+            pickler.write(pickle.NEXT_BUFFER + (pickle.READONLY_BUFFER if memory.readonly else b""))
+            return
         opcode = pickle.BINBYTES8 if memory.readonly else pickle.BYTEARRAY8
         pickler._write_large_bytes(opcode + struct.pack("<Q", memory.nbytes), memory)
 
@@ -374,8 +418,8 @@ PipelinePickler.dispatch = _Dispatch(
         types.ModuleType: _save_module,
         types.CellType: PipelinePickler.save_cell,
         dict: _save_dict,
-        list: _save_plain_or(pickle._Pickler.save_list),  # type: ignore[attr-defined]
-        tuple: _save_plain_or(pickle._Pickler.save_tuple),  # type: ignore[attr-defined]
+        list: _save_plain_or(pickle._Pickler.save_list),  # type: ignore[attr-defined]  # not public
+        tuple: _save_plain_or(pickle._Pickler.save_tuple),  # type: ignore[attr-defined]  # not public
         pickle.PickleBuffer: _save_buffer,
     }
 )

@@ -42,6 +42,8 @@ def plain(value: Any) -> Any:
 
 
 def _comparable(array: Any) -> Any:
+    if array.dtype.kind == "O":
+        return [plain(item) for item in array.ravel().tolist()]
     # Two NaN are not equal, their texts are
     return repr(array.tolist()) if array.dtype.kind in "fc" and np.isnan(array).any() else array.tolist()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from zmqdata import commands as c
 from zmqdata.messages import TaskDefinition
@@ -47,11 +47,20 @@ class SimulatedPipeline:
         return [(repetition, index, at) for repetition, index in pairs for at in range(self.yields(index))]
 
 
+@dataclass
+class BlockInWork:
+    """A block that grows: its elements, and the number of the first."""
+
+    names: list[Name] = field(default_factory=list)
+    first: int = 0
+
+
 class SimulatedRunner:
     """Carries out a task: makes the elements of its splits, in blocks of seeded sizes, as far as it is allowed to.
 
     Args:
-        definition: the task. What its ``skip`` names is made and numbered, and not handed over.
+        definition: the task. What its ``skip`` names is made and numbered, and not handed over. In a coordinated job
+            each numbered consumer has its own blocks, and numbers are those of rounds.
         pipeline: what to make.
         clock: the time on which it works.
         seed: decides pace and block sizes, which elements must not depend on.
@@ -78,8 +87,9 @@ class SimulatedRunner:
         self._entries: list[Split] = list(definition.ledger[0]) if definition.ledger else self._everything()
         self._repetition = 0
         self._names = self._make()
-        self._block: list[Name] = []
-        self._next = self._first = self._position = 0
+        self._round: list[Name] = []
+        self._lanes = [BlockInWork() for _ in range(definition.num_consumers or 1)]
+        self._next = self._position = 0
         self._allowed = self._used = 0
         self._flush = self._planned = self._asking = False
 
@@ -159,9 +169,7 @@ class SimulatedRunner:
             try:
                 name = next(self._names)
             except StopIteration:
-                self._hand_over()
-                self._emit(c.Exhausted(self.definition.task, self.definition.attempt, self._next))
-                self.stopped = True
+                self._end()
                 return
             if name is None:
                 self._want()
@@ -175,26 +183,54 @@ class SimulatedRunner:
             key = (self.definition.task, self.definition.attempt)
             self._emit(c.SplitsWanted(*key, 0, self._repetition, len(self._entries)))
 
+    def _end(self) -> None:
+        """Drops or fills the last round, and says that it was the last."""
+        left = len(self._round)
+        if left and self.definition.finite == "pad":
+            while self._round:
+                self._add(self._round[len(self._round) % left])
+            left = 0
+        self._hand_over()
+        self._emit(c.Exhausted(self.definition.task, self.definition.attempt, self._next, left))
+        self.stopped = True
+
     def _add(self, name: Name) -> None:
+        self._round.append(name)
+        if len(self._round) < len(self._lanes):
+            return
+        names, self._round = self._round, []
         number, self._next = self._next, self._next + 1
         if any(first <= number < stop for first, stop in self.definition.skip):
             self._hand_over()
             return
-        failure = self.pipeline.is_failure(name)
-        if failure:
-            self._hand_over()
-        if not self._block:
-            self._first = number
-        self._block.append(name)
-        self._used += self.pipeline.size(name)
-        if failure or self._flush or len(self._block) >= self.target:
+        flush = self._flush
+        for lane, one in enumerate(names):
+            self._append(lane, number, one)
+        if flush or any(len(block.names) >= self.target for block in self._lanes):
             self._hand_over()
 
+    def _append(self, lane: int, number: int, name: Name) -> None:
+        block, failure = self._lanes[lane], self.pipeline.is_failure(name)
+        if failure:
+            self._hand_over_lane(lane)
+        if not block.names:
+            block.first = number
+        block.names.append(name)
+        self._used += self.pipeline.size(name)
+        if failure:
+            self._hand_over_lane(lane)
+
     def _hand_over(self) -> None:
-        if self.stopped or not self._block:
+        for lane in range(len(self._lanes)):
+            self._hand_over_lane(lane)
+
+    def _hand_over_lane(self, lane: int) -> None:
+        block = self._lanes[lane]
+        if self.stopped or not block.names:
             return
-        names, self._block, self._flush = tuple(self._block), [], False
+        names, self._flush = tuple(block.names), False
+        block.names = []
         size = sum(map(self.pipeline.size, names))
         failure = b"failure" if self.pipeline.is_failure(names[0]) else b""
         key = (self.definition.task, self.definition.attempt)
-        self._emit(c.Produced(*key, self._first, len(names), size, b"", names, failure))
+        self._emit(c.Produced(*key, block.first, len(names), size, b"", names, failure, lane))

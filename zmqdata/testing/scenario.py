@@ -34,18 +34,26 @@ class Scenario:
             unit=draw.choice([1, 1000, 60_000]),
             fails=draw.choice([0, 0, 9]),
         )
-        mode = draw.choice(["DYNAMIC", "DYNAMIC", "DYNAMIC", "OFF", "DATA"])
-        times = DispatcherTimes(gc_timeout=NEVER)
-        shards = draw.randint(1, 4) if mode == "DATA" else 0
-        self.world = World(seed, mode, pipeline, self._faults(), times, shards=shards)
+        self.world = self._make_world(seed, pipeline)
         self.last = 0.0
+        self._people()
+        span = draw.choice([0.5, 2.0, 5.0, 12.0])
+        for _ in range(draw.choice([0, 1, 2, 3, 5, 8, 12])):
+            self._at(draw.uniform(0.0, span), draw.choice(self._misfortunes))
+
+    def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
+        mode = self.random.choice(["DYNAMIC", "DYNAMIC", "DYNAMIC", "OFF", "DATA"])
+        times = DispatcherTimes(gc_timeout=NEVER)
+        shards = self.random.randint(1, 4) if mode == "DATA" else 0
+        return World(seed, mode, pipeline, self._faults(), times, shards=shards)
+
+    def _people(self) -> None:
+        """Workers and training loops that come in good order."""
+        draw = self.random
         for _ in range(draw.randint(1, 4)):
             self._at(draw.choice([0.0, 0.0, 0.0, draw.uniform(0, 5)]), self.add_worker)
         for _ in range(draw.choice([1, 2, 2, 3])):
             self._at(draw.choice([0.0, 0.0, draw.uniform(0, 3)]), self.add_client)
-        span = draw.choice([0.5, 2.0, 5.0, 12.0])
-        for _ in range(draw.choice([0, 1, 2, 3, 5, 8, 12])):
-            self._at(draw.uniform(0.0, span), draw.choice(self._misfortunes))
 
     def _faults(self) -> Faults:
         draw = self.random

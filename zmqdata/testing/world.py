@@ -22,6 +22,7 @@ from zmqdata.testing.checks import Laws
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
 from zmqdata.testing.runner import Name, SimulatedPipeline, SimulatedRunner
+from zmqdata.testing.steps import StepLaws
 
 DISPATCHER = "dispatcher"
 DATASET = "dataset"
@@ -150,11 +151,12 @@ class SimulatedWorker(Node):
 
 @dataclass
 class Taking:
-    """A block that a training loop takes from, with the place that it has reached."""
+    """A block that a training loop takes from, with the place that it has reached and where it has to stop."""
 
     header: m.Block
     names: tuple[Name, ...]
     at: int
+    stop: int
 
 
 class SimulatedClient(Node):
@@ -165,8 +167,13 @@ class SimulatedClient(Node):
 
     core: ConsumerCore
 
-    def __init__(self, world: World, name: str, repetition: int, limit: int | None) -> None:
-        profile = ConsumerProfile(name, world.job, repetition, "simulation", max_outstanding=limit)
+    def __init__(
+        self, world: World, name: str, repetition: int, limit: int | None, consumer: int | None = None
+    ) -> None:
+        self.consumer = consumer
+        profile = ConsumerProfile(
+            name, world.job, repetition, "simulation", max_outstanding=limit, reader=m.Reader(consumer)
+        )
         super().__init__(world, name, ConsumerCore(profile))
         self.queue: deque[Taking] = deque()
         self.pace = self.random.choice([0.0005, 0.01, 0.05])
@@ -199,7 +206,7 @@ class SimulatedClient(Node):
         )
 
     def _deliver(self, command: c.Deliver) -> None:
-        self.queue.append(Taking(command.header, command.content, command.skip))
+        self.queue.append(Taking(command.header, command.content, command.skip, command.stop))
         self._plan()
 
     def _finished(self, command: c.Finish) -> None:
@@ -233,15 +240,18 @@ class SimulatedClient(Node):
 
     def _take(self, taking: Taking) -> None:
         header = taking.header
-        stop = min(taking.at + self.random.randint(1, self.gulp), header.count)
+        stop = min(taking.at + self.random.randint(1, self.gulp), taking.stop)
         first, taking.at = taking.at, stop
-        last = stop == header.count
-        if last:
+        if stop == taking.stop:
             self.queue.popleft()
         self.taken += stop - first
         self.world.progress = self.world.clock.now
-        self.world.laws.handed_out(self.name, header, taking.names, first, stop)
-        size = header.size if last else 0
+        if self.consumer is None:
+            self.world.laws.handed_out(self.name, header, taking.names, first, stop)
+        else:
+            step = self.core.reading.steps
+            self.world.steps.handed_out(self.name, self.consumer, step, header, taking.names[first:stop], first)
+        size = header.size if stop == header.count else 0
         self.feed(c.HandedOut(header.task, header.attempt, header.first + first, header.first + stop, size))
 
     def close(self) -> None:
@@ -281,6 +291,7 @@ class World:
         pipeline: what every task makes.
         faults: how badly the network behaves.
         shards: the number of configured workers, for a static mode.
+        job: what else the job has.
 
     Example:
         >>> world = World(seed=1, pipeline=SimulatedPipeline(splits=20))
@@ -299,6 +310,7 @@ class World:
         times: DispatcherTimes | None = None,
         anonymous: bool = False,
         shards: int = 0,
+        **job: Any,
     ) -> None:
         self.seed = seed
         self.shards = shards
@@ -308,7 +320,8 @@ class World:
         self.clock = Clock()
         self.network = SimulatedNetwork(self.clock, self.random.getrandbits(32), faults)
         self.laws = Laws(seed, self.clock, self.pipeline)
-        self.job = m.JobParameters("job", DATASET, mode, anonymous=anonymous)
+        self.steps = StepLaws(self.laws)
+        self.job = m.JobParameters("job", DATASET, mode, anonymous=anonymous, **job)
         self.workers: list[SimulatedWorker] = []
         self.clients: list[SimulatedClient] = []
         self.progress = 0.0
@@ -332,10 +345,12 @@ class World:
         self.workers.append(SimulatedWorker(self, name, buffer_bytes))
         return self.workers[-1]
 
-    def add_client(self, repetition: int = 0, limit: int | None = None) -> SimulatedClient:
-        """A training loop begins to read the job's iteration."""
+    def add_client(
+        self, repetition: int = 0, limit: int | None = None, consumer: int | None = None
+    ) -> SimulatedClient:
+        """A training loop begins to read the job's iteration, as a numbered consumer if it is coordinated."""
         name = f"client-{len(self.clients)}-{self.random.getrandbits(16):04x}"
-        self.clients.append(SimulatedClient(self, name, repetition, limit))
+        self.clients.append(SimulatedClient(self, name, repetition, limit, consumer))
         return self.clients[-1]
 
     def restart_dispatcher(self) -> None:

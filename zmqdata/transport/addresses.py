@@ -15,12 +15,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from zmqdata.config import DATA_PORT_MARK, PORT_MARK, WorkerConfig
 from zmqdata.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
 
 PROTOCOLS = ("tcp", "ipc")
 EVERY_INTERFACE = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - recognised here, never a default
 LONGEST_IPC_PATH = 107
-PORT_MARK = "%port%"
 # Reserved for documentation: a route to it is the default route, and nothing is ever sent there.
 SOMEWHERE_ELSE = "192.0.2.1"
 LOOPBACK = "127.0.0.1"
@@ -269,6 +269,20 @@ def _advertised(advertise: str) -> tuple[str, int | None]:
     return split_address(advertise)
 
 
+def check_addresses(config: WorkerConfig) -> None:
+    """Refuses addresses in a configuration that cannot be understood, before any server is started with it.
+
+    Raises:
+        ValueError: an address is malformed.
+        NotFoundError: the dispatcher's has an unknown protocol.
+    """
+    parse_service(config.dispatcher_address)
+    if config.worker_address is not None:
+        _advertised(config.worker_address)
+    if config.data_transfer_address is not None:
+        _advertised(config.data_transfer_address.replace(DATA_PORT_MARK, PORT_MARK))
+
+
 def local_address_towards(host: str) -> str:
     """The address of this machine from which something sent to ``host`` would come.
 
@@ -330,18 +344,19 @@ def host_token() -> str:
     return hashlib.sha256("|".join(seen).encode()).hexdigest()[:32]
 
 
-def parse_port_range(text: str) -> tuple[int, int]:
-    """First and last port of ``"A-B"``, or of ``"A"`` alone.
-
-    Raises:
-        ValueError: it is no range of ports between 1 and 65535.
+def somebody_listens(endpoint: str, timeout: float = 0.5) -> bool:
+    """Whether somebody accepts connections at an endpoint now.
 
     Example:
-        >>> parse_port_range("7000-7100")
-        (7000, 7100)
+        >>> somebody_listens("ipc:///nowhere/at-all")
+        False
     """
-    match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", text.strip())
-    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if not 1 <= first <= last <= 65535:
-        raise ValueError(f"Expected a range of ports such as 7000-7100, between 1 and 65535, got {text!r}")
-    return first, last
+    address = endpoint.partition("://")[2]
+    with contextlib.suppress(OSError):
+        if endpoint.startswith("tcp://"):
+            socket.create_connection(split_address(address), timeout).close()
+        else:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as near:
+                near.connect(address)
+        return True
+    return False

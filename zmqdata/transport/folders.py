@@ -1,17 +1,21 @@
-"""The folder in which a worker binds ``ipc`` sockets: its user's alone, and gone some time after the worker is."""
+"""Folders of a user alone that go with their owner: for ``ipc`` sockets, and for files that a process lives on."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
+import functools
 import os
 import secrets
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 _OWNER = "owner"
+_LOCK = "lock"
 
 
 def user_folder() -> Path:
@@ -41,16 +45,44 @@ class SocketFolder:
 
     def __init__(self) -> None:
         parent = user_folder()
-        _sweep(parent)
-        self.path = parent / secrets.token_hex(4)
-        self.path.mkdir(mode=0o700)
-        self._owner = os.open(self.path / _OWNER, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with _alone(parent):
+            _sweep(parent)
+            self.path = parent / secrets.token_hex(4)
+            self.path.mkdir(mode=0o700)
+            self._owner = os.open(self.path / _OWNER, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def close(self) -> None:
         """Removes the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._owner)
+
+
+@contextlib.contextmanager
+def _alone(parent: Path) -> Iterator[None]:
+    """Keeps others from making folders and removing them: one that is being made looks like one of the dead."""
+    descriptor = os.open(parent / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@functools.lru_cache(maxsize=1)
+def _folder_of(process: int) -> SocketFolder:
+    def remove() -> None:
+        if os.getpid() == process:  # a forked child leaves the folder of its parent alone
+            folder.close()
+
+    folder = SocketFolder()
+    atexit.register(remove)
+    return folder
+
+
+def own_folder() -> Path:
+    """A folder of this process for as long as it lives; when it is killed, the next one removes what it has left."""
+    return _folder_of(os.getpid()).path
 
 
 def _sweep(parent: Path) -> None:

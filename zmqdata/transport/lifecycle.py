@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from zmqdata.settings import check_type, check_wait
 from zmqdata.transport.forks import check_process
 from zmqdata.transport.loop import Loop
 
@@ -32,6 +34,8 @@ ShellT = TypeVar("ShellT", bound=Shell)
 class Server(ABC, Generic[ShellT]):
     """A shell in this process, in a thread of its own. A child forked from this process cannot use it, and hears so.
 
+    It stops by itself when nothing refers to it any more, and when the process ends.
+
     Args:
         start: whether to start at once.
     """
@@ -41,6 +45,7 @@ class Server(ABC, Generic[ShellT]):
         self._owner = os.getpid()
         self._stopped = threading.Event()
         self._lock = threading.Lock()
+        check_type("start", start, bool)
         if start:
             self.start()
 
@@ -77,6 +82,8 @@ class Server(ABC, Generic[ShellT]):
                 self._owner = os.getpid()
                 self._shell = self._open()
                 self._shell.loop.start()
+                # It must not refer to this object, which would keep it alive.
+                self._end = weakref.finalize(self, end_shell, self._shell, self._owner)
 
     def stop(self) -> None:
         """Says goodbye, stops, and frees its ports. Stopping a second time changes nothing.
@@ -87,15 +94,23 @@ class Server(ABC, Generic[ShellT]):
         shell = self._own_shell()
         with self._lock:
             if shell is not None and not self._stopped.is_set():
-                shell.loop.post(shell.say_goodbye)
-                shell.loop.stop()
-                shell.loop.join()
-                shell.close()
+                self._before_goodbye(shell)
+                self._end()
             self._stopped.set()
 
+    def _before_goodbye(self, shell: ShellT) -> None:
+        """What is left to do in a shell that is told to stop, before its peers hear of it."""
+
     def join(self, timeout: float | None = None) -> bool:
-        """Waits until it is stopped; False when it still runs after ``timeout`` seconds."""
-        self._own_shell()
+        """Waits until it is stopped; False when it still runs after ``timeout`` seconds, None: however long it takes.
+
+        Raises:
+            RuntimeError: it was never started, so there is nothing to wait for.
+            TypeError, ValueError: ``timeout`` is no time.
+        """
+        check_wait("timeout", timeout)
+        if self._own_shell() is None and not self._stopped.is_set():
+            raise RuntimeError(f"This {type(self).__name__} was not started; call start() before join()")
         return self._stopped.wait(timeout)
 
     def __enter__(self) -> Self:
@@ -105,3 +120,17 @@ class Server(ABC, Generic[ShellT]):
         # A forked child that leaves the block it was born in ends nothing of its parent's, and is not to blame.
         if self._shell is None or self._owner == os.getpid():
             self.stop()
+
+
+def end_shell(shell: Shell, owner: int) -> None:
+    """Ends a shell's loop and frees what it has. A forked child owns nothing of its parent's."""
+    if os.getpid() != owner:
+        return
+    if threading.current_thread() is shell.loop.thread:
+        # Garbage is collected in any thread; the loop cannot wait for itself.
+        threading.Thread(target=end_shell, args=(shell, owner), name="zmqdata-end").start()
+        return
+    shell.loop.post(shell.say_goodbye)
+    shell.loop.stop()
+    shell.loop.join()
+    shell.close()

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import sys
-from typing import Any, TextIO
+from typing import TextIO
 
 from zmqdata.config import WorkerConfig
 from zmqdata.errors import DataServiceError
@@ -34,19 +34,13 @@ def main(arguments: list[str]) -> int:
     )
     code = 0
     try:
-        run_worker(read_config(assignment["config"]), stop, report)
+        run_worker(WorkerConfig(**assignment["config"]), stop, report)
     except (DataServiceError, OSError, ValueError) as error:
         print("error", one_line(error), file=report, flush=True)
         code = CONFIGURATION_ERROR
     # Pipelines may have left threads that nobody can end.
     exit_within(LAST_SECONDS, code)
     return code
-
-
-def read_config(fields: dict[str, Any]) -> WorkerConfig:
-    """The configuration from its JSON form, which knows no tuples."""
-    ports = fields["data_ports"]
-    return WorkerConfig(**{**fields, "data_ports": ports if ports is None else tuple(ports)})
 
 
 def take_over_standard_streams() -> TextIO:
@@ -62,8 +56,8 @@ def take_over_standard_streams() -> TextIO:
 
 def run_worker(config: WorkerConfig, stop: StopSignals, report: TextIO) -> None:
     """Serves until told to stop. Raises what makes it impossible to start or to go on."""
-    if config.data_ports is not None:
-        free_port(config.host, *config.data_ports)
+    if config.usable_data_ports is not None:
+        free_port(config.host, *config.usable_data_ports)
     server = WorkerServer(config)
     try:
         while not server.wait_registered(LOOK_AROUND):
@@ -72,7 +66,7 @@ def run_worker(config: WorkerConfig, stop: StopSignals, report: TextIO) -> None:
         print("ready", server.address, file=report, flush=True)
         while not stop.wait(LOOK_AROUND):
             server.wait_registered(0)  # raises when there is no dispatcher any more
-        exit_within(LAST_SECONDS, 0)
+        exit_within(LAST_SECONDS + config.shutdown_quiet_period_ms / 1000, 0)
     finally:
         server.stop()
 

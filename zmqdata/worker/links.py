@@ -18,7 +18,7 @@ from zmqdata import commands as c
 from zmqdata import wire
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.transport import sockets
-from zmqdata.transport.addresses import bind_endpoint, host_token, join_address, split_address
+from zmqdata.transport.addresses import bind_endpoint, host_token, split_address
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.local import Handover, token_of_process
 from zmqdata.transport.loop import Loop
@@ -42,8 +42,9 @@ class LinkSockets:
         context: where the sockets live.
         loop: polls them.
         host: address to bind to.
-        announced: host that clients connect to.
+        announced: the address, host and port, that clients connect to for a socket bound to a port.
         data_ports: first and last TCP port that may be used; None: any free one.
+        transports: those that this worker offers.
         report: takes ``LinkBound`` events.
         rejects: counts strangers.
     """
@@ -53,8 +54,9 @@ class LinkSockets:
         context: zmq.Context[zmq.Socket[bytes]],
         loop: Loop,
         host: str,
-        announced: str,
+        announced: Callable[[int], str],
         data_ports: tuple[int, int] | None,
+        transports: tuple[str, ...],
         report: Callable[[object], None],
         rejects: Rejects,
     ) -> None:
@@ -63,6 +65,7 @@ class LinkSockets:
         self._host = host
         self._announced = announced
         self._data_ports = data_ports
+        self._transports = transports
         self._report = report
         self._links: dict[str, PushSocket] = {}
         self._handovers: dict[str, Handover] = {}
@@ -84,8 +87,13 @@ class LinkSockets:
             self._report(c.LinkBound(command.link, handover.address, ""))
             return
         near = command.host == host_token()
+        usable = tuple(one for one in command.transports if one in self._transports and (near or one != "ipc"))
+        if not usable:
+            text = self._mismatch(near, command.transports)
+            self._report(c.LinkBound(command.link, "", "", text, "InvalidArgumentError"))
+            return
         try:
-            socket, endpoint = self._bind_one(command.link, near, command.transports)
+            socket, endpoint = self._bind_one(command.link, near, usable)
         except OSError as error:
             self._report(c.LinkBound(command.link, "", "", error.strerror or str(error)))
             return
@@ -95,8 +103,18 @@ class LinkSockets:
             self._far.add(command.link)
         address = endpoint
         if endpoint.startswith("tcp://"):
-            address = f"tcp://{join_address(self._announced, split_address(endpoint.partition('://')[2])[1])}"
+            address = f"tcp://{self._announced(split_address(endpoint.partition('://')[2])[1])}"
         self._report(c.LinkBound(command.link, address, link.secret))
+
+    def _mismatch(self, near: bool, transports: tuple[str, ...]) -> str:
+        where = "on the same host" if near else "on another host, which ipc cannot reach"
+        if transports == ("local",):
+            where = "in another process"
+        offered, taken = " or ".join(self._transports), " or ".join(transports)
+        return (
+            f"The worker on {self._announced(0).rpartition(':')[0]} sends elements over {offered} only, the client "
+            f"takes them over {taken} only and is {where}. Change the `data_transfer_protocol` of one of the two"
+        )
 
     def _bind_one(self, link: str, near: bool, transports: tuple[str, ...]) -> tuple[zmq.Socket[bytes], str]:
         reasons = []
@@ -111,10 +129,6 @@ class LinkSockets:
             except (OSError, InvalidArgumentError) as error:
                 hint = "" if self._data_ports is None else "; give the worker more data ports with --data-ports A-B"
                 reasons.append(f"over tcp: {getattr(error, 'strerror', None) or error}{hint}")
-        elif "ipc" not in transports:
-            reasons.append("the client is in another process and takes elements only within one")
-        elif not near:
-            reasons.append(f"the client is on another host and allows only {', '.join(transports)}")
         raise OSError(errno.EADDRNOTAVAIL, "; ".join(reasons))
 
     def _path(self, link: str) -> str:

@@ -1,35 +1,30 @@
-"""The task runner: a thread that runs one pipeline and turns its elements into blocks.
+"""The task runner: a thread that runs one pipeline.
 
-User code runs here and nowhere else. What it makes is handed to the worker's loop as events; it waits when it has
-produced as much as it may.
+User code runs here and nowhere else. What it makes becomes blocks in ``worker.output`` and is handed to the worker's
+loop as events; it waits when it has produced as much as it may.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import msgspec
 
 from zmqdata import commands as c
-from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder
-from zmqdata.core.ranges import RangeSet
+from zmqdata.blocks import Compression
 from zmqdata.errors import DataServiceError, FailedPreconditionError, InvalidArgumentError, PipelineError
-from zmqdata.failures import encode_failure
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.messages import TaskDefinition
 from zmqdata.nodes import Options, options_of
-from zmqdata.pipelines import PackedPipeline, open_pipeline
+from zmqdata.pipelines import FindPart, PackedPipeline, open_pipeline
 from zmqdata.remote_errors import text_of
 from zmqdata.sharding import shard_statically
 from zmqdata.splits import Split, SplitProvider
+from zmqdata.transport.folders import own_folder
+from zmqdata.worker.output import Output
 
 log = logging.getLogger(__name__)
-
-BLOCK_BYTES = 512 << 10
-BLOCK_ELEMENTS = 16_384
 
 
 class Stopped(Exception):
@@ -128,6 +123,7 @@ class TaskRunner:
         post: takes events for the worker core, from any thread.
         worker: our address, for error texts.
         has_far_client: whether somebody on another host reads; on one host "AUTO" compresses nothing.
+        find_part: gives the content of a part of the pipeline by its digest.
     """
 
     def __init__(
@@ -138,34 +134,23 @@ class TaskRunner:
         post: Callable[[object], None],
         worker: str,
         has_far_client: Callable[[], bool],
+        find_part: FindPart,
     ) -> None:
         self.definition = definition
         self.key = (definition.task, definition.attempt)
         self.providers = [self._provider(source, entries) for source, entries in enumerate(definition.ledger)]
         self._pipeline = pipeline
         self._reason = reason
+        self._find_part = find_part
         self._label = ""
         self._post = post
-        self._worker = worker
-        self._skip = RangeSet(definition.skip)
-        self._builder: BlockBuilder | ReferenceBuilder = (
-            ReferenceBuilder()
-            if definition.by_reference
-            # Who reads a file would unpickle a stranger's bytes.
-            else BlockBuilder(allow_objects=not definition.save_path)
-        )
         self._has_far_client = has_far_client
         self._far_compression = Compression(definition.compression)
         self._near_compression = Compression(definition.compression, local=True)
-        self._most = min(BLOCK_ELEMENTS, definition.block_elements or BLOCK_ELEMENTS)
-        self._first = 0
-        self._number = 0
-        self._hungry = False
-        self._emitted = 0
+        self._output = Output(definition, post, self._compression, worker, self._placed)
         self._allowed = 0
         self._stopped = False
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=f"zmqdata-task-{definition.task}", daemon=True)
 
     def _provider(self, source: int, entries: Sequence[Split]) -> LedgerProvider:
@@ -201,11 +186,7 @@ class TaskRunner:
 
     def flush(self) -> None:
         """Somebody waits: hand over what there is, or else the next element as soon as it is made."""
-        with self._lock:
-            if self._builder.count:
-                self._emit()
-            else:
-                self._hungry = True
+        self._output.flush()
 
     # --- in its own thread
 
@@ -217,8 +198,8 @@ class TaskRunner:
         except Stopped:
             pass
         except BaseException as error:  # the boundary to user code: whatever it raises is data, sys.exit() too
-            self._fail(error)
-            self._finish()
+            self._output.fail_all(error)
+            self._finish(0)
         finally:
             if iterator is not None:
                 iterator.close()
@@ -226,12 +207,12 @@ class TaskRunner:
     def _open(self) -> ElementIterator:
         if self._reason:
             raise FailedPreconditionError(self._reason)
-        packed = msgspec.msgpack.decode(self._pipeline, type=PackedPipeline)
-        if packed.digest != self.definition.digest:
+        encoded = self._pipeline or self._find_part(self.definition.digest) or b""
+        if hashlib.sha256(encoded).hexdigest() != self.definition.digest:
             raise FailedPreconditionError(
                 "The dispatcher sent another pipeline than the one that was registered. Was its work folder changed?"
             )
-        whole = open_pipeline(packed)
+        whole = open_pipeline(PackedPipeline.decode(encoded), self._find_part, own_folder())
         self._pipeline = b""
         self._label = whole.label
         task = self.definition
@@ -249,73 +230,29 @@ class TaskRunner:
             except Stopped:
                 raise
             except BaseException as error:  # the boundary to user code: the iteration goes on behind it
-                self._fail(error)
+                self._output.fail(error)
                 continue
-            if not self._add(element):
-                self._add_described(element)
-        self._finish()
+            self._output.add(element)
+        if self.definition.cache:
+            text = (
+                "Cross-trainer caching requires the input dataset to be infinite, but it ended after "
+                f"{self._output.number} elements. Add repeat() before distribute()."
+            )
+            self._output.fail(InvalidArgumentError(text))
+        self._finish(self._output.end())
 
     def _await_allowance(self) -> None:
         if self._stopped:
             raise Stopped
-        if self._emitted + self._builder.nbytes < self._allowed:
+        if self._output.nbytes < self._allowed:
             return
+        self._output.hand_over()
         with self._changed:
-            if self._builder.count:
-                self._emit()
-            while self._emitted >= self._allowed and not self._stopped:
+            while self._output.emitted >= self._allowed and not self._stopped:
                 self._changed.wait()
 
-    def _add(self, element: object, described: Any = None) -> bool:
-        """Takes the next element; False when it must be described first: nothing is pickled while the lock is held."""
-        with self._lock:
-            number = self._number
-            if number in self._skip:
-                if self._builder.count:
-                    self._emit()
-                self._number = number + 1
-                return True
-            if described is not None:
-                if not self._builder.add_described(described):
-                    self._emit()
-                    self._builder.add_described(described)
-            elif not self._builder.add(element, describe=False):
-                return False
-            if self._builder.count == 1:
-                self._first = number
-            self._number = number + 1
-            if self._hungry or self._builder.nbytes >= BLOCK_BYTES or self._builder.count >= self._most:
-                self._emit()
-            return True
-
-    def _add_described(self, element: object) -> None:
-        try:
-            described = self._builder.describe(element)
-        except TypeError as error:
-            self._fail(error)
-        else:
-            self._add(element, described)
-
-    def _emit(self) -> None:
-        """Hands the block over. The lock is held."""
-        block = self._builder.build(self._far_compression if self._has_far_client() else self._near_compression)
-        self._hungry = False
-        self._emitted += block.nbytes
-        self._post(c.Produced(*self.key, self._first, block.count, block.nbytes, block.meta, block.frames))
-
-    def _fail(self, error: BaseException) -> None:
-        with self._lock:
-            self._emit_failure(error)
-
-    def _emit_failure(self, error: BaseException) -> None:
-        if self._builder.count:
-            self._emit()
-        self._hungry = False
-        number, self._number = self._number, self._number + 1
-        if number not in self._skip:
-            failure = encode_failure(self._placed(error), number, self._worker)
-            self._emitted += len(failure)
-            self._post(c.Produced(*self.key, number, 1, len(failure), b"", (), failure))
+    def _compression(self) -> Compression:
+        return self._far_compression if self._has_far_client() else self._near_compression
 
     def _placed(self, error: BaseException) -> BaseException:
         """The error with a place in the user's code: where no node has named itself, that of the pipeline's end."""
@@ -326,16 +263,7 @@ class TaskRunner:
         placed.__cause__ = error
         return placed
 
-    def _finish(self) -> None:
-        if self.definition.cache and not self._stopped:
-            self._fail(
-                InvalidArgumentError(
-                    "Cross-trainer caching requires the input dataset to be infinite, but it ended after "
-                    f"{self._number} elements. Add repeat() before distribute()."
-                )
-            )
-        with self._lock:
-            if self._builder.count:
-                self._emit()
-            if not self._stopped:
-                self._post(c.Exhausted(*self.key, self._number))
+    def _finish(self, dropped: int) -> None:
+        self._output.hand_over()
+        if not self._stopped:
+            self._post(c.Exhausted(*self.key, self._output.number, dropped))

@@ -11,30 +11,44 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
 import zmq
 
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import savecommands as s
 from zmqdata import wire
-from zmqdata.config import WorkerConfig
+from zmqdata.config import DATA_PORT_MARK, DATA_TRANSPORTS, PORT_MARK, WorkerConfig
 from zmqdata.core.worker import WorkerCore, WorkerProfile
 from zmqdata.core.written import Written
 from zmqdata.errors import BY_NAME, DataServiceError, ProtocolError
 from zmqdata.pipelines.packing import zmqdata_version
+from zmqdata.settings import check_type, check_wait
 from zmqdata.transport import sockets
-from zmqdata.transport.addresses import announced_address, announced_host, bind_endpoint, parse_service, split_address
+from zmqdata.transport.addresses import (
+    announced_address,
+    announced_host,
+    bind_endpoint,
+    check_addresses,
+    join_address,
+    parse_service,
+    somebody_listens,
+    split_address,
+)
 from zmqdata.transport.lifecycle import Server
 from zmqdata.transport.local import announce_worker, withdraw_worker
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 from zmqdata.worker.chunkwriter import ChunkWriter
 from zmqdata.worker.links import LinkSockets
+from zmqdata.worker.partcache import PartCache
 from zmqdata.worker.runner import TaskRunner
+from zmqdata.worker.status import status_of
 
 log = logging.getLogger(__name__)
 
 RUNNER_PATIENCE = 0.5
+ANSWER_PATIENCE = 5.0
 
 
 class WorkerShell:
@@ -48,11 +62,17 @@ class WorkerShell:
         endpoint = parse_service(config.dispatcher_address)
         self.context = sockets.new_context()
         self.loop = Loop("zmqdata-worker", self._tick)
-        announced = announced_host(config.host, config.worker_address, endpoint)
         # The access check must be there before the first data socket, and is cheap.
         self.rejects = Rejects()
         self.links = LinkSockets(
-            self.context, self.loop, config.host, announced, config.data_ports, self._report_soon, self.rejects
+            self.context,
+            self.loop,
+            config.host,
+            data_address(config, endpoint),
+            config.usable_data_ports,
+            DATA_TRANSPORTS if config.data_transfer_protocol is None else (config.data_transfer_protocol,),
+            self._report_soon,
+            self.rejects,
         )
         try:
             self.router, bound = sockets.control_router(self.context, bind_endpoint(config.host, config.port), 10_000)
@@ -65,9 +85,13 @@ class WorkerShell:
         self.dispatcher = sockets.control_dealer(self.context, endpoint)
         announce_worker(self.address)
         self.core = WorkerCore(_profile(config, self.address))
+        self.config = config
+        self.parts = PartCache(config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon)
         self.runners: dict[tuple[int, int], TaskRunner] = {}
         self.chunks = ChunkWriter(self._report_soon)
         self.registered = threading.Event()
+        self.quiet = False
+        self.emptied = threading.Event()
         self.refusal: DataServiceError | None = None
         self.loop.read(self.router, self._receive_client)
         self.loop.read(self.dispatcher, self._receive_dispatcher)
@@ -76,6 +100,9 @@ class WorkerShell:
             c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
             c.StartTask: self._start_task,
             c.StopTask: self._stop_task,
+            c.ClaimPart: self.parts.claim,
+            c.KeepPiece: self.parts.keep,
+            c.ReleaseParts: self.parts.release,
             c.FeedSplits: self._feed_splits,
             c.AllowProduction: lambda command: self._runner(command, lambda runner: runner.allow(command.size)),
             c.FlushTask: lambda command: self._runner(command, lambda runner: runner.flush()),
@@ -96,10 +123,18 @@ class WorkerShell:
             if not runner.join(RUNNER_PATIENCE):
                 log.warning("task %s is still in user code; leaving it behind", runner.key[0])
         self.chunks.close(RUNNER_PATIENCE)
+        self.parts.close()
         self.links.close()
         self.router.close()
         self.dispatcher.close()
         self.context.term()
+
+    def fall_quiet(self) -> None:
+        """Makes nothing any more; what is made goes on to be sent, and ``emptied`` is set when clients have it all."""
+        self.quiet = True
+        for runner in self.runners.values():
+            runner.flush()
+            runner.stop()
 
     def say_goodbye(self) -> None:
         """Tells the dispatcher that the tasks may go elsewhere."""
@@ -115,6 +150,8 @@ class WorkerShell:
             self._carry_out[type(command)](command)
         if self.core.registered and not self.registered.is_set():
             self.registered.set()
+        if self.quiet and not self.core.owes_elements:
+            self.emptied.set()
 
     def _report_soon(self, event: object) -> None:
         self.loop.post(lambda: self._handle(event))
@@ -138,7 +175,10 @@ class WorkerShell:
         except ProtocolError as error:
             self.rejects.count(sockets.sender(frames), where, str(error))
             return True
-        if isinstance(message, m.OpenLink | m.Grant | m.CloseLink) == (peer != c.DISPATCHER):
+        if isinstance(message, m.RequestStatus) and peer != c.DISPATCHER:
+            status = status_of(self.core, self.config, self.rejects.counts)
+            self._send(c.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))
+        elif isinstance(message, m.OpenLink | m.Grant | m.CloseLink) == (peer != c.DISPATCHER):
             self._handle(c.Received(peer, message))
         else:
             self.rejects.count(peer, where, f"{type(message).__name__} is not for this socket")
@@ -158,6 +198,8 @@ class WorkerShell:
                 raise
 
     def _start_task(self, command: c.StartTask) -> None:
+        if self.quiet:
+            return
         definition = command.definition
         # What goes to files is read somewhere else, as far as anybody knows.
         is_saved = bool(definition.save_path)
@@ -168,6 +210,7 @@ class WorkerShell:
             self._report_soon,
             self.address,
             lambda: is_saved or self.links.has_far_client,
+            self.parts.find,
         )
         if is_saved:
             self.chunks.begin(runner.key, definition.save_path, definition.stream)
@@ -193,6 +236,20 @@ class WorkerShell:
         self.registered.set()
 
 
+def data_address(config: WorkerConfig, dispatcher_endpoint: str) -> Callable[[int], str]:
+    """What clients are told to connect to for elements, given the port that is bound.
+
+    Example:
+        >>> data_address(WorkerConfig("10.0.0.1:1", data_transfer_address="gate:%dts_port%"), "tcp://10.0.0.1:1")(7000)
+        'gate:7000'
+    """
+    if config.data_transfer_address:
+        advertised = config.data_transfer_address.replace(DATA_PORT_MARK, PORT_MARK)
+        return lambda port: announced_address(config.host, advertised, dispatcher_endpoint, port)
+    host = announced_host(config.host, config.worker_address, dispatcher_endpoint)
+    return lambda port: join_address(host, port)
+
+
 def _profile(config: WorkerConfig, address: str) -> WorkerProfile:
     return WorkerProfile(
         worker=secrets.token_hex(8),
@@ -203,6 +260,8 @@ def _profile(config: WorkerConfig, address: str) -> WorkerProfile:
         buffer_bytes=config.buffer_bytes,
         heartbeat=config.heartbeat_interval_ms / 1000,
         dispatcher_timeout=config.dispatcher_timeout_ms / 1000,
+        cache_bytes=config.cross_trainer_cache_size_bytes,
+        snapshot_chunk_bytes=config.snapshot_max_chunk_size_bytes,
     )
 
 
@@ -226,7 +285,11 @@ class WorkerServer(Server[WorkerShell]):
         start: whether to start at once.
 
     Raises:
+        TypeError: ``config`` is no ``WorkerConfig``.
+        ValueError, NotFoundError: an address in it cannot be understood.
         OSError: the address can not be listened on; the text says why.
+        DataServiceError: the dispatcher refuses this worker. One that is not there yet is waited for in the background,
+            see ``wait_registered``.
 
     Example:
         >>> from zmqdata.config import WorkerConfig
@@ -238,11 +301,38 @@ class WorkerServer(Server[WorkerShell]):
     """
 
     def __init__(self, config: WorkerConfig, start: bool = True) -> None:
+        check_type("config", config, WorkerConfig)
+        check_addresses(config)
         self._config = config
         super().__init__(start)
 
     def _open(self) -> WorkerShell:
         return WorkerShell(self._config)
+
+    def start(self) -> None:
+        """Starts it. Where the dispatcher is there already, returns when it knows this worker; else at once.
+
+        Starting a second time changes nothing.
+
+        Raises:
+            RuntimeError: it has been stopped before, or runs in the process from which this one was forked.
+            OSError: the address can not be listened on.
+            DataServiceError: the dispatcher refuses this worker; the text says why.
+        """
+        fresh = self._shell is None
+        super().start()
+        if not fresh or not somebody_listens(parse_service(self._config.dispatcher_address)):
+            return
+        try:
+            self.wait_registered(ANSWER_PATIENCE)
+        except DataServiceError:
+            self.stop()
+            raise
+
+    def _before_goodbye(self, shell: WorkerShell) -> None:
+        if self._config.shutdown_quiet_period_ms:
+            shell.loop.post(shell.fall_quiet)
+            shell.emptied.wait(self._config.shutdown_quiet_period_ms / 1000)
 
     @property
     def address(self) -> str:
@@ -257,8 +347,10 @@ class WorkerServer(Server[WorkerShell]):
         """Waits until the dispatcher knows this worker; False when it does not after ``timeout`` seconds.
 
         Raises:
+            TypeError, ValueError: ``timeout`` is no time.
             DataServiceError: the dispatcher refuses this worker, or has been away for too long; the text says why.
         """
+        check_wait("timeout", timeout)
         shell = self._own_shell()
         if shell is None or not shell.registered.wait(timeout):
             return False

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
-from zmqdata.config import WorkerConfig
+from zmqdata.config import DATA_PORT_MARK, PORT_MARK, WorkerConfig
 from zmqdata.worker.lifetime import StopSignals, describe_exit
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Child:
 
 
 def child_configs(config: WorkerConfig, processes: int) -> list[WorkerConfig]:
-    """One configuration for each child; with a fixed port they take it and the ones that follow.
+    """One configuration for each child; with a fixed port they take it and the ones that follow, data ports too.
 
     Raises:
         ValueError: the ports do not suffice, or all children would announce the same address.
@@ -69,16 +69,28 @@ def child_configs(config: WorkerConfig, processes: int) -> list[WorkerConfig]:
         raise ValueError(f"a worker needs at least 1 process, got {processes}")
     if config.port and config.port + processes - 1 > 65535:
         raise ValueError(f"{processes} processes do not fit between port {config.port} and 65535")
+    if config.data_transfer_port and config.data_transfer_port + processes - 1 > 65535:
+        raise ValueError(f"{processes} processes do not fit between data port {config.data_transfer_port} and 65535")
     if config.data_ports is not None and config.data_ports[1] - config.data_ports[0] + 1 < processes:
         first, last = config.data_ports
         raise ValueError(f"data ports {first}-{last} do not suffice for {processes} processes: each needs one at least")
-    fixed = (config.worker_address or "").rpartition(":")[2]
-    if processes > 1 and fixed.isdigit() and ":" not in (config.worker_address or "").rpartition(":")[0]:
-        raise ValueError(
-            f"{processes} processes cannot all be announced as {config.worker_address!r}; write "
-            f"'{(config.worker_address or '').rpartition(':')[0]}:%port%', which stands for the port of each"
-        )
-    return [replace(config, port=config.port + index if config.port else 0) for index in range(processes)]
+    for address, port, mark in (
+        (config.worker_address, config.announced_port, PORT_MARK),
+        (config.data_transfer_address, config.announced_data_port, DATA_PORT_MARK),
+    ):
+        if processes > 1 and port:
+            raise ValueError(
+                f"{processes} processes cannot all be announced as {address!r}; write "
+                f"'{str(address).removesuffix(port)}{mark}', which stands for the port of each"
+            )
+    return [_moved(config, index) for index in range(processes)]
+
+
+def _moved(config: WorkerConfig, index: int) -> WorkerConfig:
+    port = config.port + index if config.port else 0
+    return replace(
+        config, port=port, data_transfer_port=config.data_transfer_port + index if config.data_transfer_port else 0
+    )
 
 
 def child_command(config: WorkerConfig, log_level: str) -> list[str]:
@@ -122,12 +134,20 @@ class Supervisor:
         commands: the command line of each child.
         say: takes the line for each child that has become ready.
         signals: what tells to stop; it must wake on SIGCHLD too.
+        quiet_period: seconds that children may take to send what they have made, before the usual grace.
     """
 
-    def __init__(self, commands: Sequence[Sequence[str]], say: Callable[[str], None], signals: StopSignals) -> None:
+    def __init__(
+        self,
+        commands: Sequence[Sequence[str]],
+        say: Callable[[str], None],
+        signals: StopSignals,
+        quiet_period: float = 0.0,
+    ) -> None:
         self.children = [Child(index, command) for index, command in enumerate(commands)]
         self._say = say
         self._signals = signals
+        self._quiet_period = quiet_period
         self._selector = selectors.DefaultSelector()
         self._selector.register(signals.fileno(), selectors.EVENT_READ)
         self.error = ""
@@ -238,14 +258,15 @@ class Supervisor:
         for child in living:
             assert child.process is not None
             child.process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + GRACE
+        grace = GRACE + self._quiet_period
+        deadline = time.monotonic() + grace
         for child in living:
             assert child.process is not None
             try:
                 child.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 log.warning(
-                    "%s does not end within %.0f s, its pipeline may be stuck; it is killed", child.title, GRACE
+                    "%s does not end within %.0f s, its pipeline may be stuck; it is killed", child.title, grace
                 )
                 child.process.kill()
                 child.process.wait()

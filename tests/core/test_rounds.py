@@ -1,0 +1,138 @@
+"""Facts about the arithmetic of steps and rounds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zmqdata.core.rounds import FEWEST_STEPS, MOST_STEPS, Rounds, Run, last_step, rounds_before, run_at, steps_ahead
+from zmqdata.messages import View
+
+TURNS = st.lists(st.tuples(st.integers(1, 20), st.sets(st.integers(1, 5), min_size=1)), min_size=1, max_size=6)
+
+
+def views_of(turns: list[tuple[int, set[int]]]) -> tuple[list[View], int]:
+    """Views as a dispatcher makes them: each begins where the one before ends; and the horizon."""
+    rounds = Rounds(1)
+    for steps, tasks in turns:
+        rounds.begin(tuple((task, rounds_before(rounds.views, task, rounds.horizon)) for task in sorted(tasks)))
+        rounds.extend(rounds.horizon + steps)
+    return rounds.views, rounds.horizon
+
+
+@given(TURNS)
+def test_each_round_of_a_task_is_one_step(turns: list[tuple[int, set[int]]]) -> None:
+    """Through all views the steps of a task are its rounds 0, 1, 2, ... and none twice."""
+    views, horizon = views_of(turns)
+    found: dict[int, list[int]] = {}
+    for step in range(horizon):
+        run = run_at(views, step, horizon)
+        assert run is not None
+        assert rounds_before(views, run.task, step) == run.round
+        found.setdefault(run.task, []).append(run.round)
+    for task, rounds in found.items():
+        assert rounds == list(range(len(rounds)))
+        assert rounds_before(views, task, horizon) == len(rounds)
+
+
+@given(TURNS)
+def test_a_run_says_what_its_steps_say(turns: list[tuple[int, set[int]]]) -> None:
+    """A run of several steps is the same as those steps one by one."""
+    views, horizon = views_of(turns)
+    for step in range(horizon):
+        run = run_at(views, step, horizon)
+        assert run is not None
+        for ahead in range(run.count):
+            later = run_at(views, step + ahead, horizon)
+            assert later is not None
+            assert (later.task, later.round) == (run.task, run.round + ahead)
+
+
+def test_nothing_lies_at_the_horizon_or_before_the_first_view() -> None:
+    """Who asks for a step that nobody may read yet gets none."""
+    assert run_at([View(0, ((7, 0),))], 5, 5) is None
+    assert run_at([View(3, ((7, 0),))], 2, 5) is None
+    assert run_at([], 0, 0) is None
+
+
+def test_a_task_alone_is_read_in_runs() -> None:
+    """Where one task has every turn, its steps up to the next view are one run."""
+    views = [View(0, ((7, 0),)), View(10, ((7, 10), (8, 0)))]
+    assert run_at(views, 4, 20) == Run(7, 4, 6)
+    assert run_at(views, 10, 20) == Run(7, 10, 1)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.integers(0, 30))
+def test_the_last_step_is_where_nobody_has_anything_left(totals: list[int], first: int) -> None:
+    """Before the last step of a view there is an element, from it on there is none."""
+    view = View(first, tuple((task, 0) for task in range(len(totals))))
+    known = dict(enumerate(totals))
+    end = last_step(view, known)
+    assert end is not None
+    left = []
+    for step in range(first, first + 50):
+        run = run_at([view], step, 1000)
+        assert run is not None
+        if run.round < known[run.task]:
+            left.append(step)
+    assert end == (left[-1] + 1 if left else first)
+
+
+def test_the_horizon_moves_faster_while_steps_are_fast() -> None:
+    """Few steps at first; twice as many each time, until they last for half a minute; fewer when they last longer."""
+    assert steps_ahead(0, 0.0, 1) == FEWEST_STEPS
+    assert steps_ahead(0, 0.0, 10) == 20
+    assert [steps_ahead(100, seconds, 3) for seconds in (1.0, 20.0, 60.0)] == [200, 100, 50]
+    assert steps_ahead(MOST_STEPS, 0.1, 1) == MOST_STEPS
+    assert steps_ahead(5, 99.0, 7) == 7
+
+
+def started(num_consumers: int = 2) -> Rounds:
+    rounds = Rounds(num_consumers)
+    rounds.begin(((7, 0), (8, 0)))
+    rounds.extend(10)
+    return rounds
+
+
+def test_what_all_have_passed_is_counted() -> None:
+    """The slowest consumer decides how many rounds of a task are behind everybody."""
+    rounds = started()
+    assert rounds.advance(0, 6) == {7: 0, 8: 0}
+    assert rounds.advance(1, 3) == {7: 2, 8: 1}
+    assert rounds.advance(1, 2) == {7: 2, 8: 1}
+    assert rounds.passed(7, None) == (3, 2)
+    assert rounds.passed(7, 2) == (2, 2)
+
+
+def test_views_that_nobody_needs_are_forgotten() -> None:
+    """A view is kept until every consumer has reached the next one."""
+    rounds = started()
+    rounds.begin(((8, 5), (9, 0)))
+    rounds.extend(20)
+    rounds.advance(0, 15)
+    assert len(rounds.views) == 2
+    assert rounds.advance(1, 10) == {7: 5, 8: 5, 9: 0}
+    assert rounds.views == [View(10, ((8, 5), (9, 0)))]
+    assert rounds_before(rounds.views, 8, 10) == 5
+    assert rounds.known == {7, 8, 9}
+
+
+def test_tasks_come_and_go_at_the_horizon() -> None:
+    """A view from the horizon on leaves out what has ended by then, and has what is new behind the rest."""
+    rounds = started()
+    assert rounds.next_tasks({}, [7, 8]) == ((7, 5), (8, 5))
+    assert rounds.has(((7, 5), (8, 5)))
+    assert rounds.next_tasks({7: 5, 8: 6, 10: 0}, [7, 8, 9, 10]) == ((8, 5), (9, 0))
+    assert not rounds.has(((8, 5), (9, 0)))
+    assert not Rounds(1).has(())
+
+
+@pytest.mark.parametrize(("totals", "end"), [({}, None), ({7: 3}, None), ({7: 3, 8: 4}, 8), ({7: 0, 8: 0}, 0)])
+def test_the_end_is_known_when_all_tasks_have_ended(totals: dict[int, int], end: int | None) -> None:
+    """The end is the last step of the last view, unless there are tasks that no view has had yet."""
+    rounds = started()
+    assert rounds.end(totals, [7, 8]) == end
+    assert rounds.end(totals, [7, 8, 9]) is None
+    assert rounds.end({**totals, 9: 0}, [7, 8, 9]) == end
+    assert Rounds(1).end({}, []) is None

@@ -1,0 +1,142 @@
+"""Facts about how a numbered consumer reads in the order of its steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.stepping import Stepping
+
+V = m.View
+
+
+class Consumer:
+    """A consumer's reading with tasks at worker ``w``, and what it delivers."""
+
+    def __init__(self, *views: V, horizon: int = 100, step: int = 0, tasks: tuple[int, ...] = (7, 8)) -> None:
+        self.delivered: list[c.Deliver] = []
+        self.reading = Stepping(None, lambda command: self.delivered.append(command))  # type: ignore[arg-type]
+        self.attempt = 1
+        self.tasks = tasks
+        self.reading.begin(step)
+        self.told(*views, horizon=horizon)
+
+    def told(self, *views: V, horizon: int, version: int = 1, closed: bool = False, **plan: Any) -> None:
+        places = tuple(m.TaskPlace(task, self.attempt, "w", "w") for task in self.tasks)
+        totals = plan.pop("totals", {})
+        self.reading.list(m.TaskList(version, places, closed, m.Plan(views, horizon, totals, **plan)))
+
+    def arrives(self, task: int, first: int, count: int = 1, skip: int = 0, attempt: int = 0) -> str:
+        header = m.Block(1, task, attempt or self.attempt, first, count, skip, 10 * count)
+        found = self.reading.current(header)
+        self.reading.grants("w")
+        assert found is not None
+        return self.reading.take(found, header, f"content of {task}")
+
+    @property
+    def elements(self) -> list[tuple[int, int, int]]:
+        """Task, first and stop of what was delivered since the last look."""
+        found = [(one.header.task, one.header.first + one.skip, one.header.first + one.stop) for one in self.delivered]
+        self.delivered.clear()
+        return found
+
+    def take(self, task: int, first: int, count: int = 1, size: int = 0) -> None:
+        self.reading.hand_out(c.HandedOut(task, self.attempt, first, first + count, size))
+
+
+def test_elements_come_in_the_order_of_steps() -> None:
+    """However blocks arrive, each element is delivered when its step has come."""
+    consumer = Consumer(V(0, ((7, 0), (8, 0))))
+    consumer.arrives(8, 0, 3)
+    assert consumer.elements == []
+    consumer.arrives(7, 0, 2)
+    assert consumer.elements == [(7, 0, 1), (8, 0, 1), (7, 1, 2), (8, 1, 2)]
+    assert consumer.reading.step == 4
+    consumer.arrives(7, 2)
+    assert consumer.elements == [(7, 2, 3), (8, 2, 3)]
+
+
+def test_nothing_is_delivered_at_the_horizon() -> None:
+    """What has come is kept until the horizon moves; the next view goes on where it says."""
+    consumer = Consumer(V(0, ((7, 0),)), horizon=3)
+    consumer.arrives(7, 0, 10)
+    consumer.arrives(8, 0, 10)
+    assert consumer.elements == [(7, 0, 3)]
+    consumer.told(V(0, ((7, 0),)), V(3, ((7, 3), (8, 0))), horizon=6, version=2)
+    assert consumer.elements == [(7, 3, 4), (8, 0, 1), (7, 4, 5)]
+
+
+def test_steps_of_a_task_that_has_ended_are_passed() -> None:
+    """They have nothing; all consumers pass them alike, once the dispatcher has told the total."""
+    consumer = Consumer(V(0, ((7, 0), (8, 0))), horizon=8)
+    consumer.arrives(7, 0)
+    consumer.arrives(8, 0, 4)
+    assert consumer.elements == [(7, 0, 1), (8, 0, 1)]
+    consumer.told(V(0, ((7, 0), (8, 0))), horizon=8, version=2, totals={7: 1})
+    assert consumer.elements == [(8, 1, 2), (8, 2, 3), (8, 3, 4)]
+    assert consumer.reading.step == 8
+
+
+def test_a_step_is_passed_when_it_was_handed_out() -> None:
+    """What is reported is the step of the first element that the training loop has not taken."""
+    consumer = Consumer(V(0, ((7, 0),)))
+    consumer.arrives(7, 0, 4)
+    assert (consumer.reading.steps, consumer.reading.waiting) == (0, 4)
+    consumer.take(7, 0, 3)
+    assert (consumer.reading.steps, consumer.reading.waiting) == (3, 1)
+    consumer.take(7, 3)
+    assert consumer.reading.steps == 4
+    assert consumer.reading.unreported == {}
+
+
+def test_the_horizon_is_asked_for_half_way() -> None:
+    """In the second half of what is new the consumer says that it is near."""
+    consumer = Consumer(V(0, ((7, 0),)), horizon=8)
+    consumer.arrives(7, 0, 8)
+    consumer.take(7, 0, 3)
+    assert consumer.reading.near == 0
+    consumer.take(7, 3)
+    assert consumer.reading.near == 8
+    consumer.told(V(0, ((7, 0),)), horizon=16, version=2)
+    assert consumer.reading.near == 0
+
+
+def test_a_successor_lacks_what_was_not_reported() -> None:
+    """It says to each worker with which round its stream begins."""
+    consumer = Consumer(V(0, ((7, 0), (8, 0))), step=5, tasks=(7, 8, 9))
+    assert [(grant.task, grant.first) for grant in consumer.reading.grants("w")] == [(7, 3), (8, 2), (9, 0)]
+    consumer.arrives(8, 2)
+    assert consumer.elements == [(8, 2, 3)]
+
+
+def test_a_new_host_is_told_what_is_here() -> None:
+    """A task that goes on elsewhere begins behind what has come, and that is delivered in its turn."""
+    consumer = Consumer(V(0, ((7, 0), (8, 0))))
+    consumer.arrives(8, 0, 3)
+    consumer.attempt = 2
+    consumer.told(V(0, ((7, 0), (8, 0))), horizon=100, version=2)
+    assert [(grant.attempt, grant.first) for grant in consumer.reading.grants("w")] == [(2, 0), (2, 3)]
+    consumer.arrives(7, 0)
+    assert consumer.elements == [(7, 0, 1), (8, 0, 1)]
+    assert consumer.arrives(8, 3) == ""
+
+
+def test_it_is_over_at_the_end_that_the_dispatcher_tells() -> None:
+    """Not before all was taken, and not while there may be a task that no view has had."""
+    consumer = Consumer(V(0, ((7, 0),)))
+    consumer.arrives(7, 0, 2)
+    consumer.told(V(0, ((7, 0),)), horizon=100, version=2, totals={7: 2}, closed=True)
+    assert not consumer.reading.is_over(True)
+    consumer.take(7, 0, 2)
+    assert not consumer.reading.is_over(True)
+    consumer.told(V(0, ((7, 0),)), horizon=100, version=3, totals={7: 2}, closed=True, end=2)
+    assert consumer.reading.is_over(True)
+
+
+def test_a_list_without_a_plan_changes_no_steps() -> None:
+    """Before the consumers begin there is nothing to read."""
+    consumer = Consumer(V(0, ((7, 0),)), horizon=5)
+    consumer.reading.list(m.TaskList(2, (m.TaskPlace(7, 1, "w", "w"),), False))
+    consumer.arrives(7, 0)
+    assert consumer.elements == [(7, 0, 1)]

@@ -1,0 +1,36 @@
+"""Tests of ``zmqdata.dataset.parts``."""
+
+from __future__ import annotations
+
+import pytest
+
+from zmqdata import nodes
+from zmqdata.dataset import Dataset
+from zmqdata.dataset.parts import Part
+from zmqdata.dataset.sources import Sources
+from zmqdata.dataset.transforms import Transformations
+
+
+class Labels(Sources[str], Transformations[str]):
+    """A surface of its own, whose datasets are texts."""
+
+    _node = Dataset.range(3).node
+
+    @classmethod
+    def _wrap(cls, node: nodes.Node) -> str:
+        return node.label.split(" at ")[0]
+
+
+def test_another_surface_says_what_it_makes() -> None:
+    """A class that takes methods over is asked to wrap the node, which has the user's line."""
+    assert Labels.range(2, 9) == "range(2, 9, 1)"
+    assert Labels().batch(2) == "batch(2)"
+    assert "test_parts.py:" in Dataset.range(3).batch(2).node.site
+
+
+def test_a_part_alone_makes_nothing() -> None:
+    """What wraps nodes and iterates belongs to the whole; a part says so."""
+    with pytest.raises(NotImplementedError, match=r"Sources is a part of a dataset: .* range\(3\)"):
+        Sources.range(3)
+    with pytest.raises(NotImplementedError, match="Part is a part of a dataset: the whole can be iterated"):
+        iter(Part())

@@ -1,0 +1,247 @@
+"""Pipelines of every kind of node: sources, and steps that put operations on any pipeline. A number varies each.
+
+All are small, end, and yield the same in each run.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zmqdata.client.distribute import DataServiceDataset
+from zmqdata.dataset import (
+    CsvDataset,
+    Dataset,
+    FixedLengthRecordDataset,
+    Options,
+    Reducer,
+    SqlDataset,
+    TextLineDataset,
+    TFRecordDataset,
+)
+from zmqdata.nodes import AssertCardinality, Cache, Elements, Node, Snapshot, StaticShard, every_node
+from zmqdata.records import TFRecordWriter
+
+Make = Callable[[int], Dataset]
+Step = Callable[[int], Callable[[Dataset], Dataset]]
+
+
+def fail_at_three(x: Any) -> Any:
+    if np.sum(x) == 3:
+        raise ValueError("three")
+    return x
+
+
+def total(*x: Any) -> Any:
+    return np.int64(sum(int(np.sum(part)) for part in x))
+
+
+def steps_of(x: Any) -> Any:
+    return np.arange(int(x) % 5)
+
+
+def drawn(*parts: Any) -> Any:
+    return total(*parts[:-1]) + parts[-1].integers(5)
+
+
+def is_odd(*x: Any) -> bool:
+    return int(total(*x)) % 2 == 1
+
+
+def small_range(*x: Any) -> Dataset:
+    return Dataset.range(int(total(*x)) % 4)
+
+
+def small_number(*x: Any) -> int:
+    return int(total(*x)) % 3
+
+
+def group_size(key: Any) -> int:
+    return int(key) + 1
+
+
+def is_odd_number(x: Any) -> int:
+    return int(x) % 2
+
+
+def as_number(text: Any) -> Any:
+    return np.int64(int(text))
+
+
+def byte_total(record: bytes) -> Any:
+    return np.int64(sum(record))
+
+
+def running_total(state: Any, x: Any) -> Any:
+    added = state + int(total(*x) if isinstance(x, tuple) else total(x))
+    return added, np.int64(added)
+
+
+COUNT = Reducer(lambda key: 0, lambda count, x: count + 1, np.int64)
+SEQUENCE = [np.arange(place) for place in range(5)]
+
+
+@cache
+def _workspace() -> tuple[tempfile.TemporaryDirectory[str], Iterator[int]]:
+    return tempfile.TemporaryDirectory(), count()
+
+
+def fresh_path() -> Path:
+    """A path where nothing is."""
+    folder, numbers = _workspace()
+    return Path(folder.name) / str(next(numbers))
+
+
+@cache
+def files() -> Path:
+    """A folder with files of each format, of a few records each."""
+    folder = fresh_path()
+    folder.mkdir()
+    for place in range(3):
+        (folder / f"{place}.txt").write_text("".join(f"{line}\n" for line in range(place)))
+        (folder / f"{place}.bin").write_bytes(bytes(range(2 * place)))
+        (folder / f"{place}.csv").write_text("".join(f"{line},x\n" for line in (place, "wrong", 3)))
+        with TFRecordWriter(str(folder / f"{place}.tfrecord")) as writer:
+            for size in range(place):
+                writer.write(b"\1" * size)
+    with closing(sqlite3.connect(folder / "base")) as base, base:
+        base.execute("CREATE TABLE numbers (x)")
+        base.executemany("INSERT INTO numbers VALUES (?)", [(x,) for x in range(4)])
+    Dataset.range(7).save(folder / "saved")
+    return folder
+
+
+def paths(kind: str) -> list[str]:
+    return [str(files() / f"{place}.{kind}") for place in range(3)]
+
+
+SOURCES: list[Make] = [
+    lambda n: Dataset.range(2 * n),
+    lambda n: Dataset.from_tensors(np.arange(n)),
+    lambda n: Dataset.from_tensor_slices(np.arange(2 * n).reshape(n, 2)).map(total),
+    lambda n: Dataset.from_generator(range, args=(n,)),
+    lambda n: Dataset.from_list([(place, place + 1) for place in range(n + 1)]),
+    lambda n: Dataset.from_source(SEQUENCE, shuffle=n > 2).map(total),
+    lambda n: Dataset.from_iterable(range(n)),
+    lambda n: Dataset.random(seed=n).take(n).map(small_number),
+    lambda n: Dataset.counter(n).take(n),
+    lambda n: Dataset.list_files(str(files() / "*.txt"), seed=n).take(n).map(len),
+    lambda n: TextLineDataset(paths("txt")[:n]).map(as_number),
+    lambda n: TFRecordDataset(paths("tfrecord")[:n]).map(byte_total),
+    lambda n: FixedLengthRecordDataset(paths("bin")[:n], 2).map(byte_total),
+    lambda n: CsvDataset(paths("csv")[:n], [0], select_cols=[0]).map(total),
+    lambda n: SqlDataset("sqlite", files() / "base", "SELECT x FROM numbers ORDER BY x", (int,)).take(n).map(total),
+    lambda n: Dataset.load(files() / "saved").take(n),
+]
+
+
+def kept(keep: Callable[[Dataset], Dataset]) -> Callable[[Dataset], Dataset]:
+    """A step for pipelines whose second run is as their first: what is kept has no failures in it."""
+
+    def step(dataset: Dataset) -> Dataset:
+        fails_whole = any(isinstance(node, AssertCardinality) for node in every_node(dataset.node))
+        return dataset if fails_whole else keep(dataset.ignore_errors())
+
+    return step
+
+
+def again(dataset: Dataset) -> Dataset:
+    """The same once more, to be read at the same time; nothing of it where what one reader writes another may read."""
+    writes = any(isinstance(node, (Cache, Snapshot)) and node.folder for node in every_node(dataset.node))
+    return dataset.take(0) if writes else dataset
+
+
+def two_weights(*x: Any) -> Any:
+    return np.array([1.0, float(is_odd(*x))])
+
+
+def with_order(dataset: Dataset) -> Dataset:
+    options = Options()
+    options.deterministic = True
+    return dataset.with_options(options)
+
+
+STEPS: list[Step] = [
+    lambda n: lambda ds: ds.map(total),
+    lambda n: lambda ds: ds.map(total).map(fail_at_three),
+    lambda n: lambda ds: ds.map(total).map(fail_at_three, on_error="skip"),
+    lambda n: lambda ds: ds.map(total).map(fail_at_three, on_error="retry", retries=n),
+    lambda n: lambda ds: ds.map(total, num_parallel_calls=n + 1).map(fail_at_three, on_error="skip", max_errors=n),
+    lambda n: lambda ds: ds.map(total).map(fail_at_three, num_parallel_calls=2, on_error="skip"),
+    lambda n: lambda ds: ds.random_map(drawn),
+    lambda n: lambda ds: ds.random_map(drawn, num_parallel_calls=n + 1),
+    lambda n: lambda ds: ds.interleave(small_range, n + 1, num_parallel_calls=2),
+    lambda n: lambda ds: ds.filter(is_odd),
+    lambda n: lambda ds: ds.batch(n + 1),
+    lambda n: lambda ds: ds.batch(n + 1, drop_remainder=True),
+    lambda n: lambda ds: ds.batch(n + 1).unbatch(),
+    lambda n: lambda ds: ds.batch(2).rebatch([n + 1, 2]),
+    lambda n: lambda ds: ds.map(total).map(steps_of).padded_batch(n + 1),
+    lambda n: lambda ds: ds.map(total).map(steps_of).ragged_batch(n + 1).unbatch(),
+    lambda n: lambda ds: ds.map(total).map(steps_of).bucket_by_sequence_length(len, [1, 3], [2, n + 1, 1]),
+    lambda n: lambda ds: ds.map(total).map_batches(fail_at_three, n + 1),
+    lambda n: lambda ds: ds.take(n),
+    lambda n: lambda ds: ds.skip(n),
+    lambda n: lambda ds: ds.repeat(n),
+    lambda n: lambda ds: ds.enumerate(),
+    lambda n: lambda ds: ds.shuffle(n + 1),
+    lambda n: lambda ds: ds.shuffle(n + 1, seed=n, reshuffle_each_iteration=False),
+    lambda n: lambda ds: ds.prefetch(n),
+    lambda n: lambda ds: ds.flat_map(small_range),
+    lambda n: lambda ds: ds.interleave(small_range, cycle_length=n + 1, block_length=2),
+    lambda n: lambda ds: ds.concatenate(ds),
+    lambda n: lambda ds: Dataset.zip(ds, Dataset.range(n)),
+    lambda n: lambda ds: Dataset.zip({"x": ds, "y": again(ds)}).map(lambda both: (both["x"], both["y"])),
+    lambda n: lambda ds: ds.shard(n + 1, n // 2),
+    lambda n: lambda ds: Dataset(StaticShard(inputs=(ds.node,), num_shards=n + 1, index=n // 2, seed=n)),
+    lambda n: lambda ds: ds.take_while(lambda *x: total(*x) != n),
+    lambda n: lambda ds: ds.map(total).unique(),
+    lambda n: lambda ds: ds.scan(0, running_total),
+    lambda n: lambda ds: ds.map(total).map(fail_at_three).ignore_errors(),
+    lambda n: lambda ds: ds.assert_cardinality(n),
+    lambda n: lambda ds: ds.map(total).rejection_resample(is_odd_number, [0.7, 0.3], seed=n),
+    lambda n: lambda ds: ds.map(total).rejection_resample(is_odd_number, [0.7, 0.3], [0.5, 0.5], seed=n),
+    lambda n: lambda ds: ds.map(total).window(n + 1, shift=2).flat_map(lambda window: window.batch(2)),
+    lambda n: lambda ds: ds.map(total).window(2, n + 1, stride=2, drop_remainder=True),
+    lambda n: lambda ds: ds.group_by_window(small_number, lambda key, group: group.take(n + 1), window_size=2),
+    lambda n: lambda ds: ds.group_by_window(
+        small_number, lambda key, group: group.map(total).batch(n + 1), window_size_func=group_size
+    ),
+    lambda n: lambda ds: ds.group_by_reducer(small_number, COUNT),
+    lambda n: lambda ds: Dataset.sample_from_datasets([ds.map(total), Dataset.range(n)], seed=n),
+    lambda n: lambda ds: Dataset.sample_from_datasets(
+        [ds.map(total), Dataset.range(n)], Dataset.range(9).map(two_weights), n, stop_on_empty_dataset=n > 2
+    ),
+    lambda n: lambda ds: Dataset.choose_from_datasets([ds, again(ds)], Dataset.range(2).repeat(n), bool(n % 2)),
+    lambda n: kept(lambda ds: ds.cache()),
+    lambda n: kept(lambda ds: ds.cache(fresh_path())),
+    lambda n: kept(lambda ds: ds.snapshot(fresh_path())),
+    lambda n: with_order,
+]
+
+
+def kinds(kind: type[Node] = Node) -> set[type[Node]]:
+    """All operations of the package: the classes of nodes that a method of ``Dataset`` makes."""
+    is_public = kind.operation and kind.__module__.startswith("zmqdata.") and not kind.__name__.startswith("_")
+    found = {kind} if is_public else set()
+    return found.union(*map(kinds, kind.__subclasses__()))
+
+
+NOT_SAMPLED: dict[type[Node], str] = {
+    Elements: "it is made by window and group_by_window while they run",
+    DataServiceDataset: "it reads from a service, and has no state in this version",
+}
+
+
+@cache
+def sample_pipelines() -> list[Dataset]:
+    """Each source and each step once, of some elements."""
+    return [make(3) for make in SOURCES] + [step(3)(Dataset.range(12)) for step in STEPS]

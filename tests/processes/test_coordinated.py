@@ -1,0 +1,178 @@
+"""Facts about coordinated reads of real processes: consumers stay in step when workers and consumers are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqdata import Dataset, LocalCluster, distribute
+from zmqdata.client.calls import status
+from zmqdata.cluster.processes import ServerProcess
+from zmqdata.testing.cluster import await_condition, descendants
+
+pytestmark = pytest.mark.realprocess
+
+EDGES = [10, 30, 60]
+COUNT = 20_000
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    """A dispatcher and three workers that make little ahead."""
+    with LocalCluster(3, heartbeat_interval_ms=100, buffer_bytes=1 << 16) as made:
+        yield made
+
+
+def consumer(
+    cluster: LocalCluster, index: int, count: int, dataset: Dataset, mode: str, **options: Any
+) -> Iterator[Any]:
+    read = distribute(mode, cluster.target, "job", index, count, max_outstanding_requests=64, **options)
+    return iter(dataset.apply(read))
+
+
+def consumers(cluster: LocalCluster, count: int, *rest: Any, **options: Any) -> list[Iterator[Any]]:
+    return [consumer(cluster, index, count, *rest, **options) for index in range(count)]
+
+
+def kill_child(cluster: LocalCluster, worker: int) -> None:
+    """Kills the process that runs pipelines; its supervisor starts another."""
+    server = cluster.workers[worker]
+    assert isinstance(server, ServerProcess)
+    [child] = descendants(server.pid)
+    os.kill(child, signal.SIGKILL)
+
+
+def hosts(cluster: LocalCluster) -> list[int]:
+    return [task["attempt"] for task in status(cluster.target)["tasks"]]
+
+
+def drain(readers: list[Iterator[Any]]) -> list[list[int]]:
+    """What each consumer gets until the end, all at the same time."""
+    found: list[list[int]] = [[] for _ in readers]
+
+    def read(index: int) -> None:
+        found[index].extend(int(x) for x in readers[index])
+
+    threads = [threading.Thread(target=read, args=(index,), daemon=True) for index in range(len(readers))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    return found
+
+
+def test_buckets_stay_together_when_a_worker_is_killed(cluster: LocalCluster) -> None:
+    """Four consumers get batches of one bucket at every step, before and after a worker's process was killed."""
+    sentences = Dataset.counter().map(lambda x: np.zeros(int(x * 7919 % 97) + 1, np.int8))
+    batches = sentences.bucket_by_sequence_length(len, EDGES, [4] * 4)
+    rows = batches.group_by_window(lambda batch: int(np.searchsorted(EDGES, batch.shape[1])), lambda key, ds: ds, 4)
+    readers = consumers(cluster, 4, rows, "parallel_epochs")
+
+    def buckets(steps: int) -> list[set[int]]:
+        return [{int(np.searchsorted(EDGES, next(reader).shape[1])) for reader in readers} for _ in range(steps)]
+
+    seen = buckets(100)
+    kill_child(cluster, 0)
+    seen += buckets(1000)
+    assert [len(found) for found in seen] == [1] * 1100
+    assert len(set.union(*seen)) == 4
+    assert max(hosts(cluster)) > 1
+
+
+@pytest.mark.parametrize("finite", ["drop", "pad"])
+def test_nothing_is_lost_or_repeated_and_nobody_hangs_when_a_worker_is_killed(
+    cluster: LocalCluster, finite: str
+) -> None:
+    """Finite input reaches four consumers in full rounds, and all of them end after the same number of steps."""
+    readers = consumers(cluster, 4, Dataset.range(COUNT), "distributed_epoch", finite=finite)
+    found = [[int(next(reader))] for reader in readers]
+    for one, reader in zip(found, readers, strict=True):
+        one += [int(x) for x in islice(reader, 200)]
+    kill_child(cluster, 1)
+    for one, rest in zip(found, drain(readers), strict=True):
+        one += rest
+    given = [x for one in found for x in one]
+    left_over = 3 * len(hosts(cluster))
+    assert max(hosts(cluster)) > 1
+    assert len({len(one) for one in found}) == 1
+    if finite == "drop":
+        assert len(set(given)) == len(given) >= COUNT - left_over
+    else:
+        assert set(given) == set(range(COUNT))
+        assert len(given) <= COUNT + left_over
+
+
+CONSUMER = """
+    import sys, threading
+    from zmqdata import Dataset, distribute
+
+    target, index, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    dataset = Dataset.counter().apply(distribute("parallel_epochs", target, "job", index, count))
+    for x in dataset:
+        print(int(x), flush=True)
+        threading.Event().wait(0.005)
+"""
+
+
+def start_consumer(cluster: LocalCluster, index: int, count: int) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", textwrap.dedent(CONSUMER), cluster.target, str(index), str(count)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def lines(process: subprocess.Popen[str], count: int) -> list[int]:
+    assert process.stdout is not None
+    return [int(line) for line in islice(process.stdout, count)]
+
+
+def end(process: subprocess.Popen[str]) -> list[int]:
+    """Kills a process; returns what it had still said."""
+    process.kill()
+    rest, _ = process.communicate(timeout=10)
+    return [int(line) for line in rest.splitlines()]
+
+
+def test_a_killed_consumer_is_replaced(cluster: LocalCluster) -> None:
+    """Who takes the place of a killed consumer goes on at most a second of steps before the end, and misses none."""
+    mine = consumer(cluster, 0, 2, Dataset.counter(), "parallel_epochs")
+    first = start_consumer(cluster, 1, 2)
+    told = lines(first, 400)
+    told += end(first)
+    second = start_consumer(cluster, 1, 2)
+    again = lines(second, 200)
+    end(second)
+    partner = [int(x) + 1 for x in islice(mine, len(told) + 200)]
+    assert told == partner[: len(told)]
+    [begin] = [at for at in range(len(told) + 1) if partner[at : at + 200] == again]
+    assert begin > 0
+
+
+def test_a_worker_that_is_added_is_read(cluster: LocalCluster) -> None:
+    """Consumers that are apart read a new worker from the same step on."""
+    dataset = Dataset.counter().map(lambda x: (x, os.getpid()))
+    ahead, behind = consumers(cluster, 2, dataset, "parallel_epochs")
+    found: list[list[tuple[int, int]]] = [[], []]
+    for _ in range(30):
+        found[0].append(next(ahead))
+    cluster.add_worker()
+    await_condition(lambda: len(status(cluster.target)["workers"]) == 4, 30.0, "the fourth worker")
+
+    def all_seen() -> bool:
+        found[0].extend(islice(ahead, 50))
+        found[1].extend(islice(behind, 50))
+        return len({int(pid) for _, pid in found[1]}) == 4
+
+    await_condition(all_seen, 30.0, "elements of the fourth worker")
+    pairs = list(zip(*found, strict=False))
+    assert all(int(x) + 1 == int(y) and one == other for (x, one), (y, other) in pairs)

@@ -1,0 +1,24 @@
+"""The examples in the docstrings of the package."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted((ROOT / "zmqdata").rglob("*.py"))
+    if path.name != "__main__.py" and ">>> " in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_show_what_comes(name: str) -> None:
+    """Each example runs, and yields what stands below it."""
+    ran = doctest.testmod(importlib.import_module(name))
+    assert ran.failed == 0
+    assert ran.attempted > 0

@@ -1,0 +1,136 @@
+"""Facts about folders of parts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from zmqdata.transport.parts import ABANDONED_AFTER, PartFolder, digest_of, private_map
+
+CONTENT = b"0123456789"
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> PartFolder:
+    return PartFolder(tmp_path / "parts")
+
+
+def digest(number: int) -> str:
+    return f"{number:064x}"
+
+
+def names(folder: PartFolder) -> set[str]:
+    return {path.name for path in folder.folder.iterdir()}
+
+
+def test_a_part_grows_piece_by_piece(folder: PartFolder) -> None:
+    """A piece that does not follow is left out; the part has its name when it is whole."""
+    assert folder.append(DIGEST, 0, CONTENT[:4]) == 4
+    assert folder.append(DIGEST, 0, CONTENT[:4]) == 4
+    assert folder.append(DIGEST, 6, CONTENT[6:]) == 4
+    assert (folder.whole(), folder.partial(), folder.read(DIGEST, 0, 9)) == ([], {DIGEST: 4}, None)
+    assert folder.append(DIGEST, 4, CONTENT[4:]) == 10
+    assert folder.complete(DIGEST)
+    assert (folder.whole(), folder.partial(), folder.size_of(DIGEST)) == ([DIGEST], {}, 10)
+    assert folder.read(DIGEST, 8, 100) == b"89"
+
+
+def test_a_part_with_other_bytes_is_removed(folder: PartFolder) -> None:
+    """It never gets its name."""
+    folder.append(DIGEST, 0, b"9876543210")
+    assert not folder.complete(DIGEST)
+    assert names(folder) == set()
+    assert not folder.complete(DIGEST)
+
+
+def test_a_piece_that_does_not_fit_on_the_disk_leaves_nothing_half_written(
+    folder: PartFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one goes where it should."""
+    folder.append(DIGEST, 0, CONTENT[:4])
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full, which fails each write")
+    path = folder.folder / f"{digest(1)}.partial"
+    path.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        folder.append(digest(1), 0, CONTENT)
+
+
+def test_a_removed_part_is_gone(folder: PartFolder) -> None:
+    """Whole or not, and twice does no harm."""
+    folder.put(DIGEST, CONTENT)
+    folder.append(digest(1), 0, CONTENT)
+    for one in (DIGEST, digest(1), DIGEST):
+        folder.remove(one)
+    assert names(folder) == set()
+    assert folder.size_of(DIGEST) is None
+
+
+def test_one_process_at_a_time_has_a_claim(folder: PartFolder) -> None:
+    """The claim ends with its descriptor, as it does when its owner dies; what was written stays."""
+    first = folder.claim(DIGEST)
+    assert first is not None
+    assert folder.claim(DIGEST) is None
+    folder.append(DIGEST, 0, CONTENT[:4])
+    os.close(first)
+    second = folder.claim(DIGEST)
+    assert second is not None
+    assert os.fstat(second).st_size == 4
+    os.close(second)
+
+
+def test_a_claim_holds_a_file_that_is_still_there(folder: PartFolder) -> None:
+    """A part that is completed while another waits for the claim is whole, and its claim is for a file of its own."""
+    first = folder.claim(DIGEST)
+    assert first is not None
+    folder.append(DIGEST, 0, CONTENT)
+    folder.complete(DIGEST)
+    second = folder.claim(DIGEST)
+    assert second is not None
+    assert os.fstat(second).st_ino == (folder.folder / f"{DIGEST}.partial").stat().st_ino
+    for descriptor in (first, second):
+        os.close(descriptor)
+
+
+def test_space_is_made_by_removing_what_was_used_longest_ago(folder: PartFolder) -> None:
+    """What is held stays, parts on their way too; abandoned ones go first."""
+    for number in range(4):
+        folder.put(digest(number), CONTENT)
+        os.utime(folder.path(digest(number)), (number, number))
+    folder.append(digest(8), 0, CONTENT)
+    folder.append(digest(9), 0, CONTENT)
+    old = time.time() - ABANDONED_AFTER - 1
+    os.utime(folder.folder / f"{digest(9)}.partial", (old, old))
+    assert folder.make_space(10, 40, frozenset({digest(0)}))
+    assert names(folder) == {digest(0), digest(3), f"{digest(8)}.partial"}
+    assert not folder.make_space(31, 40, frozenset({digest(0)}))
+
+
+def test_a_mapped_part_is_its_reader_s_own(folder: PartFolder) -> None:
+    """Writing to it changes neither the file nor another map, and removing the file changes nothing."""
+    folder.put(DIGEST, CONTENT)
+    descriptor = os.open(folder.path(DIGEST), os.O_RDWR)
+    one, other = private_map(descriptor), private_map(descriptor)
+    os.close(descriptor)
+    one[0] = 0
+    assert bytes(other) == CONTENT == folder.read(DIGEST, 0, 10)
+    folder.remove(DIGEST)
+    assert bytes(one[1:]) == CONTENT[1:]
+
+
+def test_an_empty_part_can_be_mapped_too(tmp_path: Path) -> None:
+    """Although the system maps no empty file."""
+    (tmp_path / "empty").touch()
+    with (tmp_path / "empty").open("rb") as file:
+        assert bytes(private_map(file.fileno())) == b""
+
+
+def test_no_path_reaches_the_file_system(folder: PartFolder) -> None:
+    """Only the letters and digits of a digest become part of a file's name."""
+    assert folder.path("../../etc/passwd").parent == folder.folder
+    assert digest_of(folder.folder / "missing") == ""

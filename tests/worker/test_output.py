@@ -1,0 +1,183 @@
+"""Facts about how what a pipeline makes becomes blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqdata import commands as c
+from zmqdata.blocks import Compression, decode_block
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.failures import decode_failure
+from zmqdata.messages import TaskDefinition
+from zmqdata.worker.output import BLOCK_BYTES, Output
+
+
+class Press:
+    """An output, and the blocks that it has handed over."""
+
+    def __init__(self, **definition: Any) -> None:
+        skip = definition.pop("skip", ())
+        task = TaskDefinition(1, 2, 2000, "dataset", "digest", "OFF", 1, None, (), skip, **definition)
+        self.posted: list[Any] = []
+        self.output = Output(task, self.posted.append, lambda: Compression(None), "worker", lambda error: error)
+
+    def add(self, *elements: Any) -> None:
+        for element in elements:
+            if isinstance(element, BaseException):
+                self.output.fail(element)
+            else:
+                self.output.add(element)
+
+    @property
+    def blocks(self) -> list[tuple[int, int, list[Any]]]:
+        """Lane, first number and elements of the blocks handed over since the last look; errors by their text."""
+        found = []
+        for made in self.posted:
+            assert isinstance(made, c.Produced)
+            assert (made.task, made.attempt) == (1, 2)
+            if made.failure:
+                found.append((made.lane, made.first, [str(decode_failure(made.failure)).splitlines()[0]]))
+            else:
+                elements = list(decode_block(made.meta, made.frames).elements())
+                assert len(elements) == made.count
+                found.append((made.lane, made.first, elements))
+        self.posted.clear()
+        return found
+
+
+def test_elements_are_collected_until_somebody_wants_them() -> None:
+    """Nothing is handed over before it is asked for; then all that there is, and once."""
+    press = Press()
+    press.add(5, 6)
+    assert press.blocks == []
+    press.output.flush()
+    press.output.flush()
+    assert press.blocks == [(0, 0, [5, 6])]
+    press.add(7)
+    assert press.blocks == [(0, 2, [7])]
+    press.add(8)
+    assert press.blocks == []
+    press.output.hand_over()
+    assert press.blocks == [(0, 3, [8])]
+    assert press.output.number == 4
+
+
+def test_a_full_block_is_handed_over() -> None:
+    """That is one of many bytes, or of as many elements as the job allows."""
+    press = Press(block_elements=2)
+    press.add(1, 2, 3)
+    assert press.blocks == [(0, 0, [1, 2])]
+    press = Press()
+    press.add(np.zeros(BLOCK_BYTES, np.uint8))
+    assert len(press.posted) == 1
+    assert press.output.emitted == press.output.nbytes >= BLOCK_BYTES
+
+
+def test_another_structure_begins_another_block() -> None:
+    """What does not fit into the block in the making is the first of the next one."""
+    press = Press()
+    press.add(1, {"x": 2}, {"x": 3})
+    press.output.hand_over()
+    assert press.blocks == [(0, 0, [1]), (0, 1, [{"x": 2}, {"x": 3}])]
+
+
+def test_an_error_stands_in_its_place() -> None:
+    """It is a block of its own, between those that were made before and after."""
+    press = Press()
+    press.add(1, KeyError("two"), 3)
+    press.output.hand_over()
+    (_, _, one), (_, at, two), (_, after, three) = press.blocks
+    assert (one, at, after, three) == ([1], 1, 2, [3])
+    assert "two" in two[0]
+
+
+def test_what_cannot_travel_is_an_error() -> None:
+    """An element that no block takes fails alone."""
+    press = Press()
+    press.add(1, {(1, 2): 3}, 4)
+    press.output.hand_over()
+    found = press.blocks
+    assert [(at, len(elements)) for _, at, elements in found] == [(0, 1), (1, 1), (2, 1)]
+    assert found[2][2] == [4]
+
+
+def test_what_others_have_is_made_and_not_handed_over() -> None:
+    """Numbers to be skipped are counted; a block never spans them."""
+    press = Press(skip=((1, 3),))
+    press.add(0, 1, 2, 3)
+    press.output.hand_over()
+    assert press.blocks == [(0, 0, [0]), (0, 3, [3])]
+
+
+def test_a_round_has_an_element_for_each_lane() -> None:
+    """Elements are dealt in turn and numbered by rounds; a round that is not full stays here."""
+    press = Press(num_consumers=3, finite="drop")
+    press.add(*range(8))
+    press.output.hand_over()
+    assert press.blocks == [(0, 0, [0, 3]), (1, 0, [1, 4]), (2, 0, [2, 5])]
+    assert press.output.number == 2
+    assert press.output.end() == 2
+    assert press.blocks == []
+
+
+def test_a_wish_is_granted_with_the_next_round() -> None:
+    """Whoever waits gets it as soon as it is full, and so does everybody else."""
+    press = Press(num_consumers=2, finite="drop")
+    press.output.flush()
+    press.add(0)
+    assert press.blocks == []
+    press.add(1)
+    assert press.blocks == [(0, 0, [0]), (1, 0, [1])]
+
+
+def test_what_a_consumer_has_behind_it_is_left_out() -> None:
+    """After a change of host each lane begins where its consumer lacks something."""
+    press = Press(num_consumers=2, finite="drop", passed=(2, 1), skip=((0, 1),))
+    press.add(*range(6))
+    press.output.hand_over()
+    assert press.blocks == [(0, 2, [4]), (1, 1, [3, 5])]
+
+
+@pytest.mark.parametrize(("left", "padded"), [([7], [7, 7, 7]), ([7, 8], [7, 8, 7]), ([], None)])
+def test_a_last_round_is_filled_with_its_own_elements(left: list[int], padded: list[int] | None) -> None:
+    """They are repeated in their order; without any there is no further round."""
+    press = Press(num_consumers=3, finite="pad")
+    press.add(*left)
+    assert press.output.end() == 0
+    press.output.hand_over()
+    assert press.blocks == ([] if padded is None else [(lane, 0, [x]) for lane, x in enumerate(padded)])
+
+
+def test_an_end_without_a_rule_is_an_error_for_everybody() -> None:
+    """All consumers get it in the same round, behind the last full one."""
+    press = Press(num_consumers=2)
+    press.add(0, 1, 2)
+    assert press.output.end() == 0
+    press.output.hand_over()
+    failures = [decode_failure(one.failure) for one in press.posted if one.failure]
+    assert [(one.lane, one.first) for one in press.posted if one.failure] == [(0, 1), (1, 1)]
+    for failure in failures:
+        assert isinstance(failure, FailedPreconditionError)
+        assert "Encountered end of sequence on a round-robin read iterator, after 1 rounds of 2" in str(failure)
+
+
+def test_an_error_for_everybody_takes_the_next_round() -> None:
+    """What was left of a round that was not full goes with it."""
+    press = Press(num_consumers=2, finite="pad")
+    press.add(0, 1, 2)
+    press.output.fail_all(ValueError("no"))
+    assert [(lane, at) for lane, at, _ in press.blocks] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert (press.output.number, press.output.end()) == (2, 0)
+
+
+def test_elements_may_be_handed_over_as_they_are() -> None:
+    """Within one process nothing is encoded."""
+    press = Press(by_reference=True)
+    element = object()
+    press.add(element)
+    press.output.hand_over()
+    [made] = press.posted
+    assert list(made.frames.elements()) == [element]

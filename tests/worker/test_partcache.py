@@ -1,0 +1,157 @@
+"""Facts about the parts on a worker's disk."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zmqdata import commands as c
+from zmqdata.worker.partcache import PartCache
+
+CONTENT = bytes(range(256)) * 10
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+SIZE = len(CONTENT)
+
+
+class Cache:
+    """A cache, and what it reports."""
+
+    def __init__(self, folder: str | None, limit: int) -> None:
+        self.reports: queue.Queue[Any] = queue.Queue()
+        self.cache = PartCache(folder, limit, self.reports.put)
+
+    def claim(self, digest: str = DIGEST, size: int = SIZE) -> Any:
+        self.cache.claim(c.ClaimPart(digest, size))
+        return self.reports.get(timeout=10)
+
+    def keep(self, offset: int, content: bytes, digest: str = DIGEST, size: int = SIZE) -> Any:
+        self.cache.keep(c.KeepPiece(digest, size, offset, content))
+        return self.reports.get(timeout=10)
+
+    def fill(self, content: bytes = CONTENT) -> None:
+        digest = hashlib.sha256(content).hexdigest()
+        assert self.claim(digest, len(content)) == c.PartClaimed(digest, 0, True)
+        assert self.keep(0, content, digest, len(content)) == c.PieceKept(digest, len(content))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Cache]]:
+    """Caches of one folder, as several processes have them."""
+    made: list[Cache] = []
+
+    def new(folder: Path | None = tmp_path / "cache", limit: int = 1 << 20) -> Cache:
+        made.append(Cache(None if folder is None else str(folder), limit))
+        return made[-1]
+
+    yield new
+    for one in made:
+        one.cache.close()
+
+
+def test_a_part_is_fetched_once_for_all(make: Callable[..., Cache]) -> None:
+    """While one process fetches it the others wait; then they find it whole."""
+    one, other = make(), make()
+    assert one.claim() == c.PartClaimed(DIGEST, 0, True)
+    assert one.keep(0, CONTENT[:100]) == c.PieceKept(DIGEST, 100)
+    assert other.claim() == c.PartClaimed(DIGEST, 0, False)
+    assert one.keep(100, CONTENT[100:]) == c.PieceKept(DIGEST, SIZE)
+    assert other.claim() == c.PartClaimed(DIGEST, SIZE, False)
+    for cache in (one, other):
+        found = cache.cache.find(DIGEST)
+        assert found is not None
+        assert bytes(found) == CONTENT
+
+
+def test_who_dies_leaves_what_it_has_to_the_next(make: Callable[..., Cache]) -> None:
+    """Its successor goes on at the same place."""
+    one, other = make(), make()
+    one.claim()
+    one.keep(0, CONTENT[:100])
+    one.cache.close()
+    assert other.claim() == c.PartClaimed(DIGEST, 100, True)
+    assert other.keep(100, CONTENT[100:]) == c.PieceKept(DIGEST, SIZE)
+
+
+def test_a_part_outlives_its_workers(make: Callable[..., Cache]) -> None:
+    """The next worker finds it, and checks it once."""
+    make().fill()
+    assert make().claim() == c.PartClaimed(DIGEST, SIZE, False)
+
+
+def test_a_corrupted_file_is_fetched_anew(make: Callable[..., Cache], tmp_path: Path) -> None:
+    """Its digest tells; of the right length or not."""
+    make().fill()
+    for wrong in (CONTENT[::-1], CONTENT[:-1]):
+        (tmp_path / "cache" / DIGEST).write_bytes(wrong)
+        make().fill()
+
+
+def test_a_file_of_full_length_without_its_name_is_fetched_anew(make: Callable[..., Cache], tmp_path: Path) -> None:
+    """Whoever wrote it died before it was checked."""
+    make().fill()
+    (tmp_path / "cache" / DIGEST).rename(tmp_path / "cache" / f"{DIGEST}.partial")
+    make().fill()
+
+
+def test_other_bytes_are_broken(make: Callable[..., Cache]) -> None:
+    """They are removed, and the part can be claimed again."""
+    cache = make()
+    cache.claim()
+    assert cache.keep(0, CONTENT[::-1]) == c.PieceKept(DIGEST, 0, broken=True)
+    cache.fill()
+
+
+def test_old_parts_make_way(make: Callable[..., Cache], tmp_path: Path) -> None:
+    """Never those that are held, though they could be: a removed file can still be read by who holds it."""
+    cache, other = make(limit=SIZE + 5), make(limit=SIZE + 5)
+    cache.fill()
+    refused = cache.claim("1" * 64, 6)
+    assert "--pipeline-cache-bytes" in refused.error
+    cache.cache.release(c.ReleaseParts(frozenset()))
+    other.claim()
+    cache.fill(b"123456")
+    assert not (tmp_path / "cache" / DIGEST).exists()
+    found = other.cache.find(DIGEST)
+    assert found is not None
+    assert bytes(found) == CONTENT
+
+
+def test_released_parts_are_not_found(make: Callable[..., Cache]) -> None:
+    """Nor is a claim kept: another process may take it on."""
+    cache, other = make(), make()
+    cache.fill()
+    cache.claim("1" * 64, 6)
+    cache.cache.release(c.ReleaseParts(frozenset()))
+    assert cache.claim("2" * 64, 6).ours  # behind the release
+    assert other.claim("1" * 64, 6).ours
+    assert cache.cache.find(DIGEST) is None
+    cache.cache.keep(c.KeepPiece("1" * 64, 6, 0, b"late"))
+    assert cache.claim() == c.PartClaimed(DIGEST, SIZE, False)
+
+
+def test_a_folder_that_cannot_be_used_is_told_with_a_remedy(make: Callable[..., Cache], tmp_path: Path) -> None:
+    """Whether it cannot be made or is gone; the worker lives on."""
+    (tmp_path / "file").write_text("in the way")
+    text = make(tmp_path / "file" / "cache").claim().error
+    assert str(tmp_path / "file" / "cache") in text
+    assert "--pipeline-cache-dir" in text
+    cache = make()
+    cache.claim()
+    (tmp_path / "cache" / f"{DIGEST}.partial").unlink()
+    (tmp_path / "cache").rmdir()
+    assert "No such file" in cache.keep(0, CONTENT).error
+
+
+def test_by_default_parts_lie_in_the_temporary_folder(
+    make: Callable[..., Cache], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one of the user alone, which all workers of the user share."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    make(None).fill()
+    assert [path.parent.name for path in tmp_path.rglob(DIGEST)] == ["parts"]

@@ -1,0 +1,248 @@
+"""Facts about a worker in this process: how it finds its dispatcher, what it announces, how it ends, what it tells."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from zmqdata import Dataset, DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer, distribute
+from zmqdata.client.calls import status
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.testing.cluster import await_condition, no_leaks
+
+
+@pytest.fixture
+def dispatcher() -> Iterator[DispatchServer]:
+    with DispatchServer() as server:
+        yield server
+
+
+def worker_of(dispatcher: DispatchServer, **options: Any) -> WorkerServer:
+    return WorkerServer(WorkerConfig(dispatcher.target, **options))
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port: int = reserved.getsockname()[1]
+        return port
+
+
+def test_a_worker_is_known_when_its_start_returns(dispatcher: DispatchServer) -> None:
+    """Where the dispatcher is there, a worker that has started is registered."""
+    with WorkerServer(WorkerConfig(dispatcher.target)) as worker:
+        assert worker.wait_registered(0)
+        assert dispatcher.num_workers() == 1
+
+
+def test_a_worker_waits_for_a_dispatcher_that_comes_later() -> None:
+    """A worker that is started before its dispatcher starts at once, and registers as soon as that is there."""
+    port = free_port()
+    began = time.monotonic()
+    with WorkerServer(WorkerConfig(f"127.0.0.1:{port}", heartbeat_interval_ms=50)) as worker:
+        assert time.monotonic() - began < 2.0
+        assert not worker.wait_registered(0)
+        with DispatchServer(DispatcherConfig(port=port)) as dispatcher:
+            assert worker.wait_registered(10)
+            assert dispatcher.num_workers() == 1
+
+
+def test_a_refused_worker_does_not_start() -> None:
+    """The start of a worker that the dispatcher does not want is a RuntimeError in tf.data's words; nothing is left."""
+    config = DispatcherConfig(worker_addresses=("10.255.255.1",))
+    with no_leaks(), DispatchServer(config) as dispatcher:
+        with pytest.raises(FailedPreconditionError, match="The worker's address is not configured") as caught:
+            WorkerServer(WorkerConfig(dispatcher.target))
+        assert isinstance(caught.value, RuntimeError)
+        assert dispatcher.num_workers() == 0
+
+
+def read(dispatcher: DispatchServer, count: int = 1_000, **options: Any) -> list[int]:
+    dataset = Dataset.range(count).apply(distribute("distributed_epoch", dispatcher.target, **options))
+    return sorted(int(x) for x in dataset)
+
+
+def link_addresses(worker: WorkerServer) -> list[str]:
+    """Where the data sockets of a worker are, as its clients are told."""
+    shell = worker._own_shell()
+    assert shell is not None
+    return [link.address for link in shell.core.links.by_client.values()]
+
+
+def opened(dispatcher: DispatchServer, **options: Any) -> Iterator[Any]:
+    """An iterator that has a data connection, because it has an element."""
+    service = distribute("distributed_epoch", dispatcher.target, max_outstanding_requests=8, **options)
+    elements = iter(Dataset.range(100_000).apply(service))
+    next(elements)
+    return elements
+
+
+@pytest.mark.parametrize(("protocol", "begin"), [("tcp", "tcp://127.0.0.1:"), ("ipc", "ipc:///"), (None, "ipc:///")])
+def test_a_worker_offers_the_transport_that_it_was_told(
+    dispatcher: DispatchServer, protocol: str | None, begin: str
+) -> None:
+    """data_transfer_protocol is the only transport of a worker's data; without it clients of the host use paths."""
+    with WorkerServer(WorkerConfig(dispatcher.target, data_transfer_protocol=protocol)) as worker:
+        elements = opened(dispatcher)
+        assert all(address.startswith(begin) for address in link_addresses(worker))
+        elements.close()  # type: ignore[attr-defined]
+        assert read(dispatcher) == list(range(1_000))
+
+
+def test_a_client_of_another_transport_is_refused(dispatcher: DispatchServer) -> None:
+    """A client that takes elements over tcp only is told that the worker sends them over paths only."""
+    config = WorkerConfig(dispatcher.target, data_transfer_protocol="ipc")
+    with WorkerServer(config), pytest.raises(InvalidArgumentError, match=r"over ipc only.* over tcp only"):
+        read(dispatcher, data_transfer_protocol="tcp")
+
+
+def test_data_connections_use_the_port_that_was_told(dispatcher: DispatchServer) -> None:
+    """data_transfer_port is the port of the data socket, and data_transfer_address what clients are told of it."""
+    port = free_port()
+    config = WorkerConfig(
+        dispatcher.target,
+        data_transfer_protocol="tcp",
+        data_transfer_port=port,
+        data_transfer_address="localhost:%dts_port%",
+    )
+    with WorkerServer(config) as worker:
+        elements = opened(dispatcher)
+        assert link_addresses(worker) == [f"tcp://localhost:{port}"]
+        elements.close()  # type: ignore[attr-defined]
+
+
+def test_an_announced_data_port_is_told_to_clients(dispatcher: DispatchServer) -> None:
+    """A data_transfer_address with a port is told as it is: somebody forwards it."""
+    inside, outside = free_port(), free_port()
+    config = WorkerConfig(
+        dispatcher.target,
+        data_transfer_protocol="tcp",
+        data_ports=(inside, inside),
+        data_transfer_address=f"127.0.0.1:{outside}",
+    )
+    with WorkerServer(config) as worker:
+        service = distribute("distributed_epoch", dispatcher.target)
+        elements = iter(Dataset.range(10).apply(service))
+        await_condition(lambda: link_addresses(worker) == [f"tcp://127.0.0.1:{outside}"])
+        elements.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("quiet", "more"), [(30_000, True), (0, False)])
+def test_what_is_made_gets_out_in_the_quiet_period(dispatcher: DispatchServer, quiet: int, more: bool) -> None:
+    """A stopping worker goes on sending what it has made, for the time it was told, and not at all when told none."""
+    config = WorkerConfig(dispatcher.target, shutdown_quiet_period_ms=quiet, buffer_bytes=1 << 20)
+    with WorkerServer(config) as worker:
+        dataset = Dataset.range(1_000).map(lambda x: x)
+        elements = iter(dataset.apply(distribute("parallel_epochs", dispatcher.target, max_outstanding_requests=4)))
+        first = [next(elements) for _ in range(4)]
+        shell = worker._own_shell()
+        assert shell is not None
+        await_condition(lambda: any(task.total == 1_000 for task in shell.core.tasks.values()), what="all is made")
+        began = time.monotonic()
+        if more:
+            ending = thread(worker.stop)
+            rest = list(elements)
+            ending.join(10)
+            assert [int(x) for x in first + rest] == list(range(1_000))
+            assert time.monotonic() - began < 20.0, "it ends when everything is out"
+        else:
+            worker.stop()
+            assert len(list(islice(elements, 1_000))) < 900
+
+
+def thread(call: Callable[[], None]) -> threading.Thread:
+    started = threading.Thread(target=call)
+    started.start()
+    return started
+
+
+def test_a_quiet_worker_that_owes_nothing_ends_at_once(dispatcher: DispatchServer) -> None:
+    """A worker with nothing to send does not wait for its quiet period."""
+    worker = WorkerServer(WorkerConfig(dispatcher.target, shutdown_quiet_period_ms=60_000))
+    began = time.monotonic()
+    worker.stop()
+    assert time.monotonic() - began < 20.0
+
+
+def test_a_quiet_period_has_an_end(dispatcher: DispatchServer) -> None:
+    """A worker whose client takes nothing stops when its quiet period is over."""
+    with WorkerServer(WorkerConfig(dispatcher.target, shutdown_quiet_period_ms=300)) as worker:
+        elements = opened(dispatcher)
+        began = time.monotonic()
+        worker.stop()
+        assert 0.3 <= time.monotonic() - began < 10.0
+        elements.close()  # type: ignore[attr-defined]
+
+
+def test_a_worker_tells_its_state(dispatcher: DispatchServer) -> None:
+    """A worker that is asked tells its configuration, the tasks it hosts, those that ended and those it was rid of."""
+    with worker_of(dispatcher, worker_tags=["GPU"], heartbeat_interval_ms=50) as worker:
+        elements = opened(dispatcher, job_name="job")
+        found = status(worker.address)
+        assert (found["worker"], found["registered"]) == (worker.address, True)
+        assert (found["config"]["worker_tags"], found["config"]["heartbeat_interval_ms"]) == (["GPU"], 50)
+        [task] = found["tasks"]
+        assert task["processing_mode"] == "DYNAMIC"
+        assert task["started"]
+        assert task["produced"] > 0
+        assert task["clients"] == found["clients"]
+        assert worker.num_tasks() == 1
+        elements.close()  # type: ignore[attr-defined]
+        assert read(dispatcher, 10) == list(range(10))
+        await_condition(lambda: status(worker.address)["deleted_tasks"], what="a task that is gone")
+
+
+def test_a_dispatcher_tells_its_state() -> None:
+    """A dispatcher that is asked tells its configuration, its workers, and its iterations, the collected ones too."""
+    config = DispatcherConfig(job_gc_timeout_ms=0, job_gc_check_interval_ms=0)
+    with DispatchServer(config) as dispatcher, worker_of(dispatcher, worker_tags=["GPU"]) as worker:
+        elements = opened(dispatcher, job_name="job")
+        found = status(dispatcher.target)
+        assert (found["dispatcher"], found["config"]["job_gc_timeout_ms"]) == (dispatcher.target, 0)
+        assert [(one["address"], one["tags"]) for one in found["workers"]] == [(worker.address, ["GPU"])]
+        [living] = found["iterations"]
+        assert isinstance(living.pop("iteration"), int)
+        assert living.pop("dataset_id")
+        assert living == {
+            "repetition": 0,
+            "job": "job",
+            "processing_mode": "DYNAMIC",
+            "num_consumers": None,
+            "num_clients": 1,
+            "finished": False,
+            "collected": False,
+        }
+        elements.close()  # type: ignore[attr-defined]
+        await_condition(lambda: not status(dispatcher.target)["jobs"], what="the collection")
+        [gone] = status(dispatcher.target)["iterations"]
+        assert (gone["job"], gone["num_clients"], gone["collected"]) == ("job", 0, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"gc_dynamic_sharding_jobs": False}, True),
+        ({"gc_dynamic_sharding_jobs": True}, False),
+        ({"job_gc_check_interval_ms": -1}, True),
+        ({"job_gc_timeout_ms": -1}, True),
+    ],
+)
+def test_which_jobs_are_collected(given: dict[str, Any], kept: bool) -> None:
+    """A DYNAMIC job without clients is collected, but where its kind, or all collection, is excepted."""
+    config = DispatcherConfig(**{"job_gc_timeout_ms": 0, "job_gc_check_interval_ms": 0} | given)
+    with DispatchServer(config) as dispatcher, WorkerServer(WorkerConfig(dispatcher.target)):
+        for name, mode in (("dynamic", "distributed_epoch"), ("copies", "parallel_epochs")):
+            elements = iter(Dataset.range(100_000).apply(distribute(mode, dispatcher.target, name)))
+            next(elements)
+            elements.close()
+        expected = {"dynamic", "copies"} if kept else set()
+        if given == {"gc_dynamic_sharding_jobs": False}:
+            expected = {"dynamic"}
+        await_condition(lambda: {job["job"] for job in status(dispatcher.target)["jobs"]} == expected)
+        if kept:
+            assert all(job["clients"] == 0 for job in status(dispatcher.target)["jobs"])

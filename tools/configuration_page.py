@@ -1,0 +1,44 @@
+"""Writes the tables of settings in docs/configuration.md from the declarations: ``python tools/configuration_page.py``.
+
+A test holds the page to them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from zmqdata.cli import LogSettings, ProcessSettings, StatusSettings
+from zmqdata.config import DispatcherConfig, WorkerConfig
+from zmqdata.settings import declaration_of, default_of, flag_of, variable_of
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+TABLES: dict[str, Sequence[type[Any]]] = {
+    "dispatcher": (DispatcherConfig,),
+    "worker": (WorkerConfig,),
+    "commands": (ProcessSettings, LogSettings, StatusSettings),
+}
+
+
+def table(kinds: Sequence[type[Any]]) -> str:
+    """The settings of configurations as a table in Markdown."""
+    rows = ["| field | option | environment | default | meaning |", "|---|---|---|---|---|"]
+    for one in (one for kind in kinds for one in fields(kind)):
+        cells = (f"`{one.name}`", f"`{flag_of(one)}`", f"`{variable_of(one)}`", default_of(one))
+        rows.append(f"| {' | '.join(cells)} | {declaration_of(one).meaning.replace('|', '/')} |")
+    return "\n".join(rows)
+
+
+def filled(page: str) -> str:
+    """The page with its tables as they should be now."""
+    for name, kinds in TABLES.items():
+        mark = f"<!-- settings: {name} -->"
+        page = re.sub(rf"{mark}\n.*?\n{mark}", lambda _: f"{mark}\n{table(kinds)}\n{mark}", page, flags=re.DOTALL)  # noqa: B023
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

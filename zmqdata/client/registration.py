@@ -1,0 +1,158 @@
+"""How a dataset becomes known to a dispatcher: packed, described, registered; and looked up by its id."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from zmqdata import messages as m
+from zmqdata.client.calls import ask_dispatcher, call, new_request
+from zmqdata.client.registering import Upload
+from zmqdata.dataset import Dataset
+from zmqdata.errors import (
+    FailedPreconditionError,
+    NotFoundError,
+    UnimplementedError,
+)
+from zmqdata.nodes import Node, split_sources
+from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
+from zmqdata.specs import encode_spec
+from zmqdata.transport.addresses import parse_service
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Registration:
+    """A dataset on its way to a dispatcher, or known there by its id. ``node`` is None where only the id is ours."""
+
+    service: str | tuple[str, str]
+    timeout: float
+    description: m.DatasetDescription
+    packed: PackedPipeline | None = None
+    dataset_id: str | None = None
+    node: Node | None = None
+    sources: dict[str, bytes] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def resolve(self) -> str:
+        """The dataset's id; registers it the first time, and again at a dispatcher that has forgotten it."""
+        with self._lock:
+            if self.dataset_id is not None and self.node is not None and not self._is_known(self.dataset_id):
+                log.info("dataset %s is registered anew: the dispatcher was restarted", self.dataset_id)
+                self._repack(self.node)
+                self.dataset_id = None
+            if self.dataset_id is None:
+                self.dataset_id = self.register(None)
+                # Hundreds of megabytes, perhaps, that are seldom needed again.
+                self.packed = None
+            return self.dataset_id
+
+    def _is_known(self, dataset_id: str) -> bool:
+        """Whether the id still means this dataset: the next life of a dispatcher may give it to another."""
+        try:
+            found = describe_dataset(self.service, dataset_id, self.timeout)
+        except NotFoundError:
+            return False
+        return found.fingerprint == self.description.fingerprint
+
+    def _repack(self, node: Node) -> None:
+        self.packed = pack_pipeline(node, sources=self.sources)
+        self.description = msgspec.structs.replace(
+            self.description, digest=self.packed.digest, parts=_parts_of(self.packed)
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A pipeline that reads from the service may itself be distributed.
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    def tell_spec(self, dataset: Dataset) -> None:
+        """Adds what elements look like, as far as it can be found out here, for those who know only the id."""
+        try:
+            spec = encode_spec(dataset.element_spec)
+        except Exception as error:  # functions of the user run, with files that may be on the workers only
+            log.info("the element_spec of the dataset cannot be found here and is left out: %s", error)
+            return
+        self.description = msgspec.structs.replace(self.description, element_spec=spec)
+
+    def register(self, dataset_id: str | None, keep: bool = False) -> str:
+        """Registers it under this id, or one that the dispatcher chooses; to be kept also while nobody uses it."""
+
+        assert self.packed is not None
+        encoded, contents = self.packed.encoded, self.packed.contents
+        if len(encoded) > m.MOST_WHOLE_BYTES:
+            encoded, contents = b"", {**contents, self.packed.digest: encoded}
+        request = new_request()
+        ask = m.RegisterDataset(request, dataset_id, self.description, encoded, keep)
+        upload, endpoint = Upload(ask, contents), parse_service(self.service)
+        return call(endpoint, ask, m.DatasetRegistered, request, self.timeout, upload.answer).dataset_id
+
+
+def describe_dataset(service: str | tuple[str, str], dataset_id: str, timeout: float) -> m.DatasetDescription:
+    """What a dispatcher knows of a dataset.
+
+    Raises:
+        NotFoundError: nothing is registered under this id.
+        UnavailableError: no dispatcher has answered in time.
+    """
+
+    def ask(request: str) -> m.DescribeDataset:
+        return m.DescribeDataset(request, dataset_id)
+
+    return ask_dispatcher(service, ask, m.DatasetDescribed, timeout).description
+
+
+def registration_of(
+    node: Node, service: str | tuple[str, str], compression: str | None, timeout: float, ship: object
+) -> Registration:
+    """A dataset that is packed and described, and not yet known to any dispatcher.
+
+    Raises:
+        TypeError: the pipeline holds something that cannot be sent to another process.
+    """
+    sources = pack_sources(ship)
+    packed = pack_pipeline(node, sources=sources)
+    description = _describe(node, packed, compression)
+    return Registration(service, timeout, description, packed, node=node, sources=sources)
+
+
+def _parts_of(packed: PackedPipeline) -> tuple[m.Part, ...]:
+    parts = [m.Part(digest, len(content)) for digest, content in packed.contents.items()]
+    if len(packed.encoded) > m.MOST_WHOLE_BYTES:
+        parts.append(m.Part(packed.digest, len(packed.encoded)))
+    return tuple(parts)
+
+
+def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.DatasetDescription:
+    try:
+        sources, reason = tuple(split_sources(node)), ""
+    except (UnimplementedError, FailedPreconditionError) as error:
+        sources, reason = None, str(error)
+    spec = _known_spec(node)
+    return m.DatasetDescription(
+        digest=packed.digest,
+        fingerprint=packed.fingerprint,
+        sources=sources,
+        unsplittable=reason,
+        element_spec=None if spec is None else encode_spec(spec),
+        cardinality=node.cardinality,
+        compression=compression,
+        python=packed.python,
+        version=packed.version,
+        parts=_parts_of(packed),
+    )
+
+
+def _known_spec(node: Node) -> Any:
+    """The spec as far as it follows from the nodes: registering must not run the user's functions here."""
+    try:
+        return node.spec(_known_spec)
+    except Exception:  # a rule that needs the spec of an input that is not known
+        return None

@@ -1,0 +1,162 @@
+"""The arithmetic of coordinated reads: which step is which round of which task, and how far may be read.
+
+A step is what every consumer takes at the same place of its own stream: one round, made by one task. Views say which
+tasks take turns from which step on. Who may read what, and when a view begins, is decided in ``core.coordination``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from zmqdata.messages import View
+
+FEWEST_STEPS = 4
+MOST_STEPS = 1 << 20
+STEADY_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """Consecutive steps that are consecutive rounds of one task."""
+
+    task: int
+    round: int
+    count: int
+
+
+def run_at(views: Sequence[View], step: int, horizon: int) -> Run | None:
+    """What a step is, and how many of those that follow are the next rounds of the same task.
+
+    None at or beyond the horizon.
+
+    Example:
+        >>> views = (View(0, ((7, 0), (8, 0))), View(10, ((8, 5),)))
+        >>> run_at(views, 3, 20), run_at(views, 12, 20), run_at(views, 20, 20)
+        (Run(task=8, round=1, count=1), Run(task=8, round=7, count=8), None)
+    """
+    if step >= horizon:
+        return None
+    stop = horizon
+    for view in reversed(views):
+        if view.first_step <= step:
+            turn, at = divmod(step - view.first_step, len(view.tasks))
+            task, first_round = view.tasks[at]
+            return Run(task, first_round + turn, stop - step if len(view.tasks) == 1 else 1)
+        stop = view.first_step
+    return None
+
+
+def rounds_before(views: Sequence[View], task: int, step: int) -> int:
+    """How many rounds of a task lie before a step.
+
+    Example:
+        >>> views = (View(0, ((7, 0), (8, 0))), View(10, ((8, 5), (9, 0))))
+        >>> [rounds_before(views, 8, step) for step in (0, 1, 2, 10, 11, 13)]
+        [0, 0, 1, 5, 6, 7]
+    """
+    stop = step
+    for view in reversed(views):
+        if view.first_step > step:
+            continue
+        for at, (number, first_round) in enumerate(view.tasks):
+            if number == task:
+                return first_round + max(0, -(-(stop - view.first_step - at) // len(view.tasks)))
+        stop = view.first_step
+    return 0
+
+
+def last_step(view: View, totals: Mapping[int, int]) -> int | None:
+    """The step from which on the tasks of a view have nothing left; None while some may have.
+
+    Example:
+        >>> last_step(View(10, ((7, 3), (8, 5))), {7: 5, 8: 5}), last_step(View(10, ((7, 3), (8, 5))), {7: 5})
+        (13, None)
+    """
+    end = view.first_step
+    for at, (task, first_round) in enumerate(view.tasks):
+        if task not in totals:
+            return None
+        left = totals[task] - first_round
+        if left > 0:
+            end = max(end, view.first_step + (left - 1) * len(view.tasks) + at + 1)
+    return end
+
+
+def steps_ahead(previous: int, seconds: float, tasks: int) -> int:
+    """By how many steps the horizon moves now.
+
+    Few at first, so that a worker which joins soon is soon read; then more each time, up to what takes half a minute:
+    so long the consumers can do without a dispatcher.
+
+    Args:
+        previous: by how many it moved the last time, 0 for none.
+        seconds: how long ago that was.
+        tasks: the number of tasks that take turns.
+    """
+    if previous == 0:
+        return max(FEWEST_STEPS, 2 * tasks)
+    if seconds < STEADY_SECONDS / 2:
+        return min(MOST_STEPS, previous * 2)
+    return max(FEWEST_STEPS, tasks, previous // 2) if seconds > STEADY_SECONDS else previous
+
+
+class Rounds:
+    """How far the consumers of one iteration have come, and how far they may go. Changed by updates only.
+
+    ``steps``: what each consumer has reported. ``views`` are those that somebody has not passed yet, ``known`` all
+    tasks that were ever in one.
+
+    Args:
+        num_consumers: how many there are.
+    """
+
+    def __init__(self, num_consumers: int) -> None:
+        self.steps = [0] * num_consumers
+        self.views: list[View] = []
+        self.horizon = 0
+        self.known: set[int] = set()
+
+    def begin(self, tasks: tuple[tuple[int, int], ...]) -> None:
+        """A view begins at the horizon."""
+        self.views.append(View(self.horizon, tasks))
+        self.known.update(task for task, _ in tasks)
+
+    def extend(self, horizon: int) -> None:
+        """More steps may be read."""
+        self.horizon = max(self.horizon, horizon)
+
+    def advance(self, consumer: int, step: int) -> dict[int, int]:
+        """A consumer has passed all steps below this one; returns, per task, the rounds that all have passed."""
+        self.steps[consumer] = max(self.steps[consumer], step)
+        lowest = min(self.steps)
+        passed = {task: rounds_before(self.views, task, lowest) for view in self.views for task, _ in view.tasks}
+        while len(self.views) > 1 and self.views[1].first_step <= lowest:
+            del self.views[0]
+        return passed
+
+    def next_tasks(self, totals: Mapping[int, int], live: Iterable[int]) -> tuple[tuple[int, int], ...]:
+        """The tasks that a view from the horizon on should have: those with something left, and new ones behind.
+
+        Args:
+            totals: the rounds of tasks that have ended.
+            live: all tasks that there are.
+        """
+        listed = [task for task, _ in self.views[-1].tasks] if self.views else []
+        places = [(task, rounds_before(self.views, task, self.horizon)) for task in listed]
+        places += [(task, 0) for task in live if task not in self.known]
+        return tuple((task, at) for task, at in places if at < totals.get(task, at + 1))
+
+    def has(self, tasks: tuple[tuple[int, int], ...]) -> bool:
+        """Whether it is these tasks that take turns already."""
+        return bool(self.views) and [task for task, _ in self.views[-1].tasks] == [task for task, _ in tasks]
+
+    def end(self, totals: Mapping[int, int], live: Iterable[int]) -> int | None:
+        """The step before which everything lies that these tasks have; None while there may be more."""
+        fresh = any(totals.get(task, 1) for task in live if task not in self.known)
+        return last_step(self.views[-1], totals) if self.views and not fresh else None
+
+    def passed(self, task: int, total: int | None) -> tuple[int, ...]:
+        """How many rounds of a task each consumer has behind it, of ``total`` if that is known."""
+        counts = (rounds_before(self.views, task, step) for step in self.steps)
+        return tuple(count if total is None else min(count, total) for count in counts)

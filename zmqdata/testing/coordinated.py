@@ -1,0 +1,97 @@
+"""What goes wrong among the consumers of a coordinated job in a simulated world, and the end that must come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zmqdata.core.dispatcher import DispatcherTimes
+from zmqdata.testing.network import CALM
+from zmqdata.testing.runner import SimulatedPipeline
+from zmqdata.testing.scenario import NEVER, PATIENCE, STORM, Scenario
+from zmqdata.testing.world import World
+
+
+class CoordinatedScenario(Scenario):
+    """A world of numbered consumers in which things go wrong. Whoever dies has a successor sooner or later.
+
+    Args:
+        seed: decides everything.
+
+    Example:
+        >>> CoordinatedScenario(seed=1).run()
+    """
+
+    def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
+        draw = self.random
+        mode = draw.choice(["DYNAMIC", "DYNAMIC", "OFF", "DATA"])
+        return World(
+            seed,
+            mode,
+            pipeline,
+            self._faults(),
+            DispatcherTimes(gc_timeout=NEVER),
+            shards=draw.randint(1, 4) if mode == "DATA" else 0,
+            num_consumers=draw.choice([1, 2, 3, 4]),
+            finite=draw.choice(["drop", "pad"]),
+            consumer_timeout=NEVER,
+        )
+
+    def _people(self) -> None:
+        draw = self.random
+        for _ in range(draw.randint(1, 4)):
+            self._at(draw.choice([0.0, 0.0, 0.0, draw.uniform(0, 5)]), self.add_worker)
+        for consumer in range(self._count):
+            self._at(draw.choice([0.0, 0.0, draw.uniform(0, 3)]), self._reader(consumer))
+
+    @property
+    def _count(self) -> int:
+        return self.world.job.num_consumers or 1
+
+    def _reader(self, consumer: int) -> Callable[[], None]:
+        def add() -> None:
+            limit = self.random.choice([None, None, 1, 5])
+            client = self.world.add_client(limit=limit, consumer=consumer)
+            self.world.laws.tell(client.name, f"joins as consumer {consumer}")
+
+        return add
+
+    def add_client(self) -> None:
+        """Somebody wants to be one of the consumers, whether or not somebody is it already."""
+        self._reader(self.random.randrange(self._count))()
+
+    def _vacant(self) -> list[int]:
+        """The consumers that nobody is, and nobody has been to the end."""
+        filled = {client.consumer for client in self.world.clients if client.outcome in (None, "end")}
+        return [consumer for consumer in range(self._count) if consumer not in filled]
+
+    def run(self) -> None:
+        """Lives through everything, with successors for all who died, and checks that everybody had every step.
+
+        Raises:
+            LawBroken: with the story of what went wrong.
+        """
+        world = self.world
+        world.run_until(lambda: world.clock.now > self.last + STORM)
+        if self._some_worker() is None:
+            self.add_worker()
+        world.network.faults = CALM
+        while self._vacant() or not world.all_done:
+            for consumer in self._vacant():
+                self._reader(consumer)()
+            world.run_until(lambda: world.all_done or bool(self._vacant()), PATIENCE)
+        world.clock.advance(26.0)
+        self._read_the_rest()
+        world.steps.check_end(world.pipeline.names())
+        world.dispatcher.core.jobs.gc_timeout = 1.0
+        world.clock.advance(20.0)
+        world.laws.check_empty(world.dispatcher.core, {one.name: one.core for one in world.workers if one.alive})
+
+    def _read_the_rest(self) -> None:
+        world = self.world
+        for _ in range(3):
+            if self._some_worker() is None:
+                self.add_worker()
+            for consumer in range(self._count):
+                self._reader(consumer)()
+            world.run_until(lambda: world.all_done, PATIENCE)
+            world.clock.advance(20.0)

@@ -1,0 +1,119 @@
+"""The laws of coordinated reads as facts checked whenever a training loop of a simulated world takes something."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from zmqdata.core.rounds import Rounds
+from zmqdata.core.state import Iteration, Task
+from zmqdata.messages import Block
+from zmqdata.testing.checks import Laws
+from zmqdata.testing.runner import Name
+
+Place = tuple[int, int]
+"""Task and round: what a step is."""
+
+
+@dataclass
+class Path:
+    """What one consumer was handed, by step, and the client that took it; ``last`` is the last step of each client."""
+
+    steps: dict[int, tuple[str, Name]] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+
+
+class StepLaws:
+    """Watches over the consumers of one world.
+
+    Args:
+        laws: the laws that all worlds have; breaches are theirs to tell.
+    """
+
+    def __init__(self, laws: Laws) -> None:
+        self.laws = laws
+        self.places: dict[int, Place] = {}
+        self.names: dict[tuple[int, int, int], Name] = {}
+        self.paths: dict[int, Path] = {}
+        laws.on_gone.append(self._client_gone)
+
+    def _iteration(self) -> Iteration:
+        return next(iter(self.laws.state.iterations.values()))
+
+    def _rounds(self) -> Rounds:
+        rounds = self._iteration().rounds
+        assert rounds is not None
+        return rounds
+
+    def handed_out(
+        self, client: str, consumer: int, step: int, header: Block, names: tuple[Name, ...], skip: int
+    ) -> None:
+        """Checks what a training loop takes: elements of a block from its ``skip``-th on, beginning at ``step``."""
+        for at, name in enumerate(names):
+            self._take(client, consumer, step + at, (header.task, header.first + skip + at), name)
+
+    def _take(self, client: str, consumer: int, step: int, place: Place, name: Name) -> None:
+        laws, path = self.laws, self.paths.setdefault(consumer, Path())
+        if self.places.setdefault(step, place) != place:
+            laws.fail(f"step {step} is {self.places[step]} for some and {place} for {client}", place[0])
+        known = self.names.setdefault((*place, consumer), name)
+        if known != name:
+            laws.fail(f"round {place} of consumer {consumer} was {known}, then {name}", place[0])
+        if step <= path.last.get(client, -1):
+            laws.fail(f"step {step} of {client} comes after {path.last[client]}", client)
+        path.last[client] = step
+        if client in laws.gone or client not in laws.state.client_iteration:
+            return
+        if step >= self._rounds().horizon:
+            laws.fail(f"{client} reads step {step} at the horizon {self._rounds().horizon}", client)
+        if step in path.steps:
+            laws.fail(f"step {step} of consumer {consumer} handed out by {path.steps[step][0]} and {client}", client)
+        path.steps[step] = (client, name)
+
+    def _client_gone(self, client: str) -> None:
+        """What a client took and did not report died with it: its successor gets it again."""
+        iteration = self._iteration()
+        if iteration.rounds is None:
+            return
+        for consumer, path in self.paths.items():
+            reported = iteration.rounds.steps[consumer]
+            for step in [step for step, (who, _) in path.steps.items() if who == client and step >= reported]:
+                del path.steps[step]
+
+    # --- at the end
+
+    def check_end(self, everything: list[Name]) -> None:
+        """Checks that every consumer has had every step, and all together everything but what may be left over.
+
+        Args:
+            everything: the elements of the whole input.
+        """
+        iteration = self._iteration()
+        rounds = self._rounds()
+        for task in iteration.live_tasks:
+            if not task.settled:
+                self.laws.fail(f"task {task.task} is not settled: {task.delivered} of {task.total}", task.task)
+        for consumer in range(len(rounds.steps)):
+            found = set(self.paths.get(consumer, Path()).steps)
+            if found != self.places.keys():
+                lacking = sorted(self.places.keys() - found)[:9]
+                numbers = [self.places[step][0] for step in lacking]
+                self.laws.fail(f"consumer {consumer} has skipped steps {lacking}", *numbers)
+        copies = [[task] for task in iteration.live_tasks]
+        for tasks in copies if iteration.job.processing_mode == "OFF" else [iteration.live_tasks]:
+            self._check_elements(tasks, Counter(everything), iteration)
+
+    def _check_elements(self, tasks: list[Task], everything: Counter[Name], iteration: Iteration) -> None:
+        numbers = {task.task for task in tasks}
+        found = Counter(
+            name
+            for path in self.paths.values()
+            for step, (_, name) in path.steps.items()
+            if self.places[step][0] in numbers
+        )
+        lacking, surplus = sum((everything - found).values()), sum((found - everything).values())
+        dropped = sum(task.dropped for task in tasks)
+        most = len(tasks) * ((iteration.job.num_consumers or 1) - 1)
+        padded = iteration.job.finite == "pad"
+        if lacking != dropped or lacking > (0 if padded else most) or surplus > (most if padded else 0):
+            self.laws.fail(f"{lacking} elements are missing ({dropped} dropped) and {surplus} surplus", *numbers)

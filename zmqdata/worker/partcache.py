@@ -1,0 +1,152 @@
+"""The parts of pipelines on a worker's disk, shared by all workers of a user on this machine.
+
+A part is fetched by one process at a time; the others find it when it is whole. What is held for runners is open: that
+another process removes its file, to make space, harms nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from zmqdata import commands as c
+from zmqdata.transport.folders import user_folder
+from zmqdata.transport.parts import PartFolder, digest_of, private_map
+
+
+class PartCache:
+    """Claims, writes, checks and opens parts; files are touched in a thread of its own.
+
+    Args:
+        folder: where they lie; None: a folder of this user in the system's temporary folder.
+        limit: most bytes in it.
+        report: takes ``PartClaimed`` and ``PieceKept`` events, from any thread.
+    """
+
+    def __init__(self, folder: str | None, limit: int, report: Callable[[object], None]) -> None:
+        self._place = folder
+        self._limit = limit
+        self._report = report
+        self._folder: PartFolder | None = None
+        self._held: dict[str, int] = {}
+        self._claims: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-parts")
+
+    # --- from the worker's loop
+
+    def claim(self, command: c.ClaimPart) -> None:
+        """Looks for a part; reports ``PartClaimed``."""
+        self._thread.submit(self._claim, command.digest, command.size)
+
+    def keep(self, command: c.KeepPiece) -> None:
+        """Writes a piece; reports ``PieceKept``."""
+        self._thread.submit(self._keep, command)
+
+    def release(self, command: c.ReleaseParts) -> None:
+        """Lets go of parts that are not needed."""
+        self._thread.submit(self._release, command.needed)
+
+    def close(self) -> None:
+        """Lets go of everything; the files stay for the next worker."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._release(frozenset())
+
+    # --- from runners
+
+    def find(self, digest: str) -> memoryview | None:
+        """The bytes of a part that is held, in memory that the caller may write to."""
+        with self._lock:
+            descriptor = self._held.get(digest)
+            return None if descriptor is None else private_map(descriptor)
+
+    # --- in its thread
+
+    def _claim(self, digest: str, size: int) -> None:
+        try:
+            folder = self._open_folder()
+            if self._hold(folder, digest, size):
+                self._report(c.PartClaimed(digest, size, False))
+                return
+            if not folder.make_space(size - folder.partial().get(digest, 0), self._limit, frozenset(self._held)):
+                text = (
+                    f"the cache of {self._limit / 1e6:.0f} MB in {folder.folder} has no room for it; give the worker a "
+                    "larger one with --pipeline-cache-bytes"
+                )
+                self._report(c.PartClaimed(digest, 0, False, text))
+                return
+            if digest not in self._claims:
+                descriptor = folder.claim(digest)
+                if descriptor is None:
+                    self._report(c.PartClaimed(digest, 0, False))
+                    return
+                self._claims[digest] = descriptor
+            self._report(c.PartClaimed(digest, self._fitting(digest, size), True))
+        except OSError as error:
+            self._report(c.PartClaimed(digest, 0, False, self._text(error)))
+
+    def _fitting(self, digest: str, size: int) -> int:
+        """How much there is of a part; one that is as long as it should be, and has no name, is not to be trusted."""
+        have = os.fstat(self._claims[digest]).st_size
+        if have >= size:
+            os.truncate(self._claims[digest], 0)
+            return 0
+        return have
+
+    def _keep(self, command: c.KeepPiece) -> None:
+        if command.digest not in self._claims:
+            return
+        try:
+            folder = self._open_folder()
+            have = folder.append(command.digest, command.offset, command.content)
+            broken = have != command.offset + len(command.content)
+            if have == command.size:
+                broken = not folder.complete(command.digest) or not self._hold(folder, command.digest, have, True)
+                self._unclaim(command.digest)
+            self._report(c.PieceKept(command.digest, 0 if broken else have, broken))
+        except OSError as error:
+            self._unclaim(command.digest)
+            self._open_folder().remove(command.digest)
+            self._report(c.PieceKept(command.digest, 0, error=self._text(error)))
+
+    def _hold(self, folder: PartFolder, digest: str, size: int, checked: bool = False) -> bool:
+        """Opens a whole part, if it is what its digest says; one that is not is removed."""
+        if digest in self._held:
+            return True
+        path = folder.path(digest)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        if os.fstat(descriptor).st_size != size or not (checked or digest_of(path) == digest):
+            os.close(descriptor)
+            folder.remove(digest)
+            return False
+        os.utime(descriptor)
+        with self._lock:
+            self._held[digest] = descriptor
+        return True
+
+    def _release(self, needed: frozenset[str]) -> None:
+        for digest in self._claims.keys() - needed:
+            self._unclaim(digest)
+        with self._lock:
+            for digest in self._held.keys() - needed:
+                os.close(self._held.pop(digest))
+
+    def _unclaim(self, digest: str) -> None:
+        descriptor = self._claims.pop(digest, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _open_folder(self) -> PartFolder:
+        if self._folder is None:
+            self._folder = PartFolder(Path(self._place) if self._place else user_folder() / "parts")
+        return self._folder
+
+    def _text(self, error: OSError) -> str:
+        place = self._place or (self._folder.folder if self._folder else "the system's temporary folder")
+        return f"{error.strerror or error}: {place}; make space there, or name another folder with --pipeline-cache-dir"

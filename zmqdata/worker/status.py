@@ -1,0 +1,39 @@
+"""How things stand at a worker, as plain data for ``zmqdata status --worker`` and for tests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+from zmqdata.config import WorkerConfig
+from zmqdata.core.worker import HostedTask, WorkerCore
+
+
+def status_of(core: WorkerCore, config: WorkerConfig, rejected: Counter[str]) -> dict[str, Any]:
+    """Configuration, tasks and clients, as a JSON-compatible dict. Pipelines are named, never shown."""
+    return {
+        "worker": core.profile.address,
+        "config": asdict(config),
+        "registered": core.registered,
+        "tasks": [_task(task) for task in core.tasks.values()],
+        "finished_tasks": [task.definition.task for task in core.tasks.values() if task.total is not None],
+        "deleted_tasks": list(core.dropped),
+        "clients": list(core.links.by_client),
+        "rejected": dict(rejected),
+    }
+
+
+def _task(task: HostedTask) -> dict[str, Any]:
+    definition = task.definition
+    return {
+        "task": definition.task,
+        "attempt": definition.attempt,
+        "dataset_id": definition.dataset_id,
+        "processing_mode": definition.processing_mode,
+        "compression": definition.compression,
+        "started": task.started,
+        "produced": task.produced,
+        "total": task.total,
+        "clients": list(task.dealing.streams),
+    }
