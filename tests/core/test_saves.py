@@ -12,7 +12,7 @@ from zmqdata import messages as m
 from zmqdata import savecommands as s
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherPolicy, DispatcherTimes
-from zmqdata.core.saves import RETRY, job_of
+from zmqdata.core.saves import RETRY, job_of, updates_of
 from zmqdata.core.state import Iteration, Task
 from zmqdata.splits import IndexSplits
 
@@ -325,3 +325,19 @@ def test_a_new_life_knows_what_to_check() -> None:
     assert DispatcherCore(1, durable=True).saves.checks() == []
     successor.state.apply(u.FailIterationUpdate(2000, "DataLossError", "gone"))
     assert successor.saves.checks() == []
+
+
+def test_the_facts_of_a_save_can_be_written_down_anew() -> None:
+    """From the state follow updates that make it again: chunks, the failure, the end."""
+    office = Office()
+    office.start()
+    office.written(0, 4)
+    office.written(4, 6)
+    office.hear(m.SaveFailed("w0", office.task.task, 1, "PipelineError", "no", b"failure"))
+    office.tick()
+    office.feed(s.SaveFinished(office.iteration.iteration))
+    of_saves = (u.CommitChunkUpdate, u.FailSaveUpdate, u.EndSaveUpdate)
+    assert list(updates_of(office.iteration)) == [one for one in office.updates if isinstance(one, of_saves)]
+    office = Office()
+    office.hear(m.OpenIteration("client", m.JobParameters("job", "dataset", "DYNAMIC"), 0))
+    assert list(updates_of(office.iteration)) == []

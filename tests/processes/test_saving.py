@@ -19,12 +19,16 @@ from zmqdata.testing.cluster import await_condition, descendants
 pytestmark = pytest.mark.realprocess
 
 COUNT = 100_000
-OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 100, "buffer_bytes": 1 << 14}
+OPTIONS: dict[str, Any] = {
+    "heartbeat_interval_ms": 100,
+    "buffer_bytes": 1 << 14,
+    "snapshot_max_chunk_size_bytes": 1 << 14,
+}
 
 
 def slowly(x: Any) -> tuple[Any, int]:
     if x % 50 == 0:
-        threading.Event().wait(0.016)
+        threading.Event().wait(0.006)
     return x, os.getpid()
 
 
@@ -45,7 +49,7 @@ def test_a_killed_worker_and_a_new_one_leave_every_element_once(tmp_path: Path) 
     saved = tmp_path / "saved"
     with LocalCluster(3, work_dir=str(tmp_path / "work"), **OPTIONS) as cluster:
         distributed_save(Dataset.range(COUNT).map(slowly), str(saved), cluster.target)
-        await_condition(lambda: chunks(saved) >= 3, 30.0, "the first chunks")
+        await_condition(lambda: chunks(saved) >= 8, 30.0, "the first chunks")
         kill_a_child(cluster)
         cluster.add_worker()
         assert not is_done(str(saved)), "the worker was killed too late to show anything"

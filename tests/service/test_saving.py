@@ -87,6 +87,31 @@ def test_everything_is_saved_once(store: Store) -> None:
     assert loaded.element_spec["row"] == TensorSpec((None,), np.int64)
 
 
+def test_the_settings_decide_how_large_chunks_are(make_service: Make, tmp_path: Path) -> None:
+    """A worker closes a chunk about when it has the bytes that its configuration allows."""
+    small = {"snapshot_max_chunk_size_bytes": 1, "buffer_bytes": 1 << 10}
+    service = make_service(1, worker_options=small, work_dir=str(tmp_path / "work"))
+    store = Store(service, str(tmp_path / "saved"))
+    store.save(Dataset.range(4000))
+    assert sorted(map(int, store.saved())) == list(range(4000))
+    assert progress_of(store.path).chunks > 3
+
+
+def test_the_settings_decide_how_many_streams_a_worker_writes(
+    make_service: Make, tmp_path: Path, gate: Gate
+) -> None:
+    """With one stream for each worker a second save waits until the first has ended; then it goes on by itself."""
+    service = make_service(1, work_dir=str(tmp_path / "work"), worker_max_concurrent_snapshots=1)
+    first, second = (Store(service, str(tmp_path / name)) for name in ("first", "second"))
+    first.save(Dataset.range(10).map(gate.pass_through))
+    second.save(Dataset.range(10))
+    assert len(service.dispatcher.snapshot_streams(first.path)) == 1
+    assert service.dispatcher.snapshot_streams(second.path) == []
+    gate.open()
+    assert sorted(map(int, second.saved())) == list(range(10))
+    assert sorted(map(int, first.saved())) == list(range(10))
+
+
 def test_repetitions_are_saved_too(store: Store) -> None:
     """A finite repetition is part of the dataset."""
     store.save(Dataset.range(50).repeat(3))

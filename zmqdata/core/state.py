@@ -23,12 +23,13 @@ FIRST_TASK = 4000
 
 @dataclass(frozen=True)
 class SavedChunk:
-    """A chunk that counts: the attempt that wrote it, its elements ``first ... stop - 1``, its bytes."""
+    """A chunk that counts: the attempt that wrote it, its elements ``first ... stop - 1``, its bytes, their spec."""
 
     attempt: int
     first: int
     stop: int
     size: int
+    spec: bytes = b""
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Saving:
     it is on the disk.
     """
 
-    specs: dict[bytes, None] = field(default_factory=dict)
+    specs: dict[bytes, bytes] = field(default_factory=dict)
     failure: bytes = b""
     ended: bool = False
 
@@ -259,10 +260,11 @@ class DispatcherState:
 
     def _commit_chunk(self, update: u.CommitChunkUpdate) -> None:
         task = self.tasks[update.task]
-        task.chunks.append(SavedChunk(update.attempt, update.first, update.stop, update.size))
+        specs = self._saving(task.iteration).specs
+        # Thousands of chunks have the same few specs: they are kept once.
+        spec = specs.setdefault(update.spec, update.spec) if update.spec else b""
+        task.chunks.append(SavedChunk(update.attempt, update.first, update.stop, update.size, spec))
         task.delivered.add(update.first, update.stop)
-        if update.spec:
-            self._saving(task.iteration).specs[update.spec] = None
 
     def _fail_save(self, update: u.FailSaveUpdate) -> None:
         self._saving(update.iteration).failure = update.failure

@@ -79,7 +79,7 @@ class Load(Node):
     chunks: int | None = None
     operation: ClassVar[str] = "load"
     restoring: ClassVar[str] = "opens its file at the place"
-    own_state: ClassVar[int] = 24
+    own_state: ClassVar[int] = 32
 
     @property
     def argument(self) -> str:
@@ -112,6 +112,9 @@ class LoadGrowing(Node):
     run: str
     elements_spec: Any
     operation: ClassVar[str] = "load"
+    restoring: ClassVar[str] = "opens its file at the place"
+    own_state: ClassVar[int] = 32
+    state_growth: ClassVar[str] = "16 bytes for each chunk that was begun"
 
     @property
     def argument(self) -> str:
