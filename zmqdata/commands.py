@@ -233,13 +233,42 @@ class FlushTask:
 
 @dataclass(frozen=True, slots=True)
 class SplitsWanted:
-    """Event: a runner will soon have used up the splits of a source."""
+    """Event: a runner will soon have used up the splits of a source, or has and is ``waiting``.
+
+    ``pace``: seconds that it takes for a split, 0 when unknown.
+    """
 
     task: int
     attempt: int
     source: int
     repetition: int
     have: int
+    waiting: bool = True
+    pace: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnSplits:
+    """Command: forget what is not started of a source's ledger; answered by ``LedgerCut`` within the same turn."""
+
+    task: int
+    attempt: int
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCut:
+    """Event: a runner keeps ``entries`` of a source's ledger, the last of them up to ``stop``.
+
+    ``changed``: whether it has forgotten anything.
+    """
+
+    task: int
+    attempt: int
+    source: int
+    entries: int
+    stop: int
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -29,6 +29,18 @@ class Split(Struct, frozen=True, array_like=True):
     @property
     def is_end(self) -> bool:
         return self.start == self.stop
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def part(self, first: int, stop: int) -> Split:
+        """The splits ``first <= i < stop`` of this range, counted from its beginning, with their names.
+
+        >>> Split(0, 10, 13, ("a", "b", "c")).part(1, 3)
+        Split(repetition=0, start=11, stop=13, names=('b', 'c'))
+        """
+        return Split(self.repetition, self.start + first, self.start + stop, self.names[first:stop])
 
 
 class IndexSplits(Struct, frozen=True, tag="index"):
@@ -79,13 +91,17 @@ class SplitProvider(Protocol):
     """Where a source iterator gets its splits from. One provider per source, in left-to-right order of the pipeline."""
 
     def next_split(self) -> Split | None:
-        """The next range of splits of the current repetition; None at its end, again and again until ``reset``."""
+        """The next range of splits of the current repetition; None at its end, again and again until ``reset``.
+
+        The splits and their order are those of the ledger. How many come at a time is the provider's to say, and may
+        differ when they are asked for again.
+        """
 
     def reset(self) -> None:
         """Go on to the next repetition; what is left of the current one is skipped."""
 
-    def state(self) -> int:
-        """The number of ledger entries consumed so far; ``restore(state())`` on an equal provider continues here."""
+    def state(self) -> Any:
+        """The exact place in the ledger; ``restore(state())`` on a provider with the same ledger continues here."""
 
-    def restore(self, state: int) -> None:
-        """Continue as if ``state`` ledger entries had been consumed."""
+    def restore(self, state: Any) -> None:
+        """Continue at the place that ``state`` told."""

@@ -92,6 +92,19 @@ class AssignSplitsUpdate(Update, frozen=True):
     split: Split
 
 
+class CutLedgerUpdate(Update, frozen=True):
+    """The end of a ledger was taken back, unstarted: ``entries`` of them stay, and the last of these ends at ``stop``.
+
+    What comes back is handed out again. An attempt's cuts are numbered from 1: this one has ``cut``.
+    """
+
+    task: int
+    source: int
+    cut: int
+    entries: int
+    stop: int
+
+
 class ListFilesUpdate(Update, frozen=True):
     """The files of a source for one repetition, in the order in which they are handed out."""
 
@@ -202,6 +215,7 @@ AnyUpdate = (
     | CreateTaskUpdate
     | HostTaskUpdate
     | AssignSplitsUpdate
+    | CutLedgerUpdate
     | ListFilesUpdate
     | EndTaskUpdate
     | RemoveTaskUpdate

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.core.splits import SplitCursor, lease_size
+from zmqdata.core.splits import SplitCursor, cut_ledger, lease_seconds, lease_size
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 FILES = FileSplits(("*.txt",), shuffle=False, seed=None)
@@ -71,3 +71,51 @@ def test_leases_shrink_towards_the_end() -> None:
     """No task gets more than half of its share of what remains, and never less than one split."""
     assert lease_size(100, 0.1, 40, 4) == 5
     assert lease_size(100, 0.1, 0, 0) == 1
+
+
+def test_the_pace_says_how_long_a_lease_lasts() -> None:
+    """Since who asks ahead of time is not done with it; without a pace the time of asking must do."""
+    assert lease_seconds(8, 0.5, 0.1) == 4.0
+    assert lease_seconds(8, 0.0, 0.1) == 0.1
+
+
+def test_what_is_taken_back_is_handed_out_again_once() -> None:
+    """Before anything new, in its own ranges with its names, also when the iteration is in a later repetition."""
+    cursor = SplitCursor(FILES)
+    cursor.list(0, ("a", "b", "c"))
+    cursor.advance(cursor.peek(0, 3))
+    assert cursor.exhausted
+    cursor.take_back([Split(0, 1, 3, ("b", "c")), Split(0, 3, 3)])
+    assert (cursor.exhausted, cursor.remaining(0)) == (False, 2)
+    assert cursor.peek(0, 1) == Split(0, 1, 2, ("b",))
+    cursor.advance(cursor.peek(0, 1))
+    cursor.list(1, ("a",))
+    cursor.advance(cursor.peek(1, 1))
+    assert (cursor.remaining(0), cursor.remaining(1)) == (1, 0)
+    assert cursor.peek(0, 9) == Split(0, 2, 3, ("c",))
+    cursor.advance(cursor.peek(0, 9))
+    assert cursor.peek(0, 1).is_end
+    assert cursor.exhausted
+
+
+LEDGER = [Split(0, 0, 4), Split(0, 4, 6), Split(0, 6, 6)]
+
+
+@pytest.mark.parametrize(
+    ("count", "stop", "kept", "back"),
+    [
+        (0, 0, [], LEDGER),
+        (1, 4, LEDGER[:1], LEDGER[1:]),
+        (1, 3, [Split(0, 0, 3)], [Split(0, 3, 4), *LEDGER[1:]]),
+        (3, 6, LEDGER, []),
+    ],
+)
+def test_a_ledger_is_cut_where_its_holder_says(count: int, stop: int, kept: list[Split], back: list[Split]) -> None:
+    """Between entries or within one; an end mark stays whole."""
+    assert cut_ledger(LEDGER, count, stop) == (kept, back)
+
+
+@pytest.mark.parametrize(("count", "stop"), [(-1, 0), (4, 6), (1, 0), (1, 5), (2, 4), (3, 7)])
+def test_a_ledger_is_cut_nowhere_else(count: int, stop: int) -> None:
+    """There is no entry that ends there, or an end mark would be left of it."""
+    assert cut_ledger(LEDGER, count, stop) is None

@@ -245,6 +245,60 @@ def test_a_task_continues_its_ledger() -> None:
     assert host.sent(c.FeedSplits).splits == (Split(0, 3, 4),)
 
 
+def test_who_waits_is_heard_before_who_will() -> None:
+    """An ask ahead of time is replaced by that of a source that waits, which goes out at once."""
+    host = Host()
+    host.feed(c.SplitsWanted(1, 1, 0, 0, 0, waiting=False, pace=0.5))
+    assert host.sent(m.RequestSplits) == m.RequestSplits("w", 1, 1, 0, 0, 0, 0, False, 0.5)
+    host.feed(c.SplitsWanted(1, 1, 0, 0, 0, waiting=True, pace=0.5))
+    assert host.sent(m.RequestSplits).waiting
+
+
+def test_an_ended_task_asks_for_nothing() -> None:
+    """What its source had asked for ahead of time is not asked for again."""
+    host = Host()
+    host.feed(c.SplitsWanted(1, 1, 0, 0, 0, waiting=False))
+    host.feed(c.Exhausted(1, 1, 3))
+    host.wait(3.0)
+    assert host.all_of(m.RequestSplits) == []
+
+
+def test_the_end_of_a_ledger_is_given_back() -> None:
+    """The runner says what it keeps; the same question gets the same answer, and later entries need the new number."""
+    host = Host()
+    host.hear(D, m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 9),)))
+    host.feed(c.SplitsWanted(1, 1, 0, 0, 1, waiting=False))
+    host.hear(D, m.TakeBackSplits(1, 1, 0, 1))
+    assert host.commands == [c.ReturnSplits(1, 1, 0)]
+    host.feed(c.LedgerCut(1, 1, 0, 1, 4, True))
+    returned = m.SplitsReturned("w", 1, 1, 0, 1, 1, 4)
+    assert host.sent(m.SplitsReturned) == returned
+    assert host.sent(m.RequestSplits).cut == 1
+    host.hear(D, m.TakeBackSplits(1, 1, 0, 1))
+    assert host.all_of(m.SplitsReturned) == [returned]
+    assert host.all_of(c.ReturnSplits) == []
+    host.hear(D, m.SplitsAssigned(1, 1, 0, 1, (Split(0, 9, 12),)))
+    assert host.commands == []
+    host.hear(D, m.SplitsAssigned(1, 1, 0, 1, (Split(0, 4, 5),), 1))
+    assert host.sent(c.FeedSplits).splits == (Split(0, 4, 5),)
+
+
+def test_nothing_is_given_back_that_does_not_exist() -> None:
+    """Everything is started, or nothing runs yet: the number of the cut stays. What is unknown is not answered."""
+    host = Host()
+    host.hear(D, m.TakeBackSplits(1, 1, 0, 1))
+    host.feed(c.LedgerCut(1, 1, 0, 0, 0, False))
+    assert host.sent(m.SplitsReturned) == m.SplitsReturned("w", 1, 1, 0, 0, 0, 0)
+    for unknown in (m.TakeBackSplits(2, 1, 0, 1), m.TakeBackSplits(1, 1, 5, 1), m.TakeBackSplits(1, 1, 0, 7)):
+        host.hear(D, unknown)
+        assert host.commands == []
+    host.feed(c.LedgerCut(2, 1, 0, 0, 0, True))
+    assert host.commands == []
+    host.hear(D, m.HostTask(definition(task=3, dataset="other", ledger=2)))
+    host.hear(D, m.TakeBackSplits(3, 1, 0, 1))
+    assert host.sent(m.SplitsReturned) == m.SplitsReturned("w", 3, 1, 0, 0, 2, 0)
+
+
 # --- distribution
 
 

@@ -86,6 +86,18 @@ def test_facts_are_written_before_they_are_told(message: m.Message) -> None:
         Court().says(c.Send("peer", message))
 
 
+def test_a_split_is_in_one_ledger() -> None:
+    """It may be given to another task when it was taken back, and no end is told before that."""
+    court = Court()
+    court.commit(u.CreateTaskUpdate(2, 2000, 1), u.AssignSplitsUpdate(1, 0, Split(0, 0, 3)))
+    with pytest.raises(LawBroken, match="while 1 has"):
+        court.commit(u.AssignSplitsUpdate(2, 0, Split(0, 2, 3)))
+    court.commit(u.CutLedgerUpdate(1, 0, 1, 1, 2))
+    with pytest.raises(LawBroken, match="told the end of repetition 0"):
+        court.commit(u.AssignSplitsUpdate(2, 0, Split(0, 3, 3)))
+    court.commit(u.AssignSplitsUpdate(2, 0, Split(0, 2, 3)), u.AssignSplitsUpdate(2, 0, Split(0, 3, 3)))
+
+
 def test_nothing_is_handed_out_twice() -> None:
     """Neither by two clients, nor by one, nor after it was reported by a client that is gone."""
     court = Court()

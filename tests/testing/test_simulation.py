@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 
 import pytest
 
+from zmqdata import commands as c
+from zmqdata import updates as u
 from zmqdata.core.dispatcher import DispatcherTimes
-from zmqdata.testing import CoordinatedScenario, Faults, LawBroken, Scenario, SimulatedPipeline, World
+from zmqdata.testing import CALM, CoordinatedScenario, Faults, LawBroken, Scenario, SimulatedPipeline, World
 
 FAMILIES = 12
 WORLDS = 25
@@ -85,6 +88,69 @@ def test_clients_of_a_dispatcher_that_forgot_them_end_with_an_error(seed: int) -
     world.clock.advance(5.0)
     assert (fresh.outcome, fresh.taken) == ("end", len(world.pipeline.names()))
     world.laws.check_end()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stuck_worker_keeps_only_what_it_has_begun(seed: int) -> None:
+    """Whoever has nothing to do makes what others leased and did not begin, each split in one ledger."""
+    world = World(seed, pipeline=SimulatedPipeline(splits=400, most=1))
+    for _ in range(2):
+        world.add_worker()
+    world.add_client()
+    tasks = world.laws.state.tasks
+    world.run_until(lambda: any(task.ledger[0] and task.ledger[0][-1].size >= 30 for task in tasks.values()))
+    task = next(task for task in tasks.values() if task.ledger[0] and task.ledger[0][-1].size >= 30)
+    slow = next(worker for worker in world.workers if worker.name == task.worker)
+    leased = sum(split.size for split in task.ledger[0])
+    slow.runners[task.task, 1].pace = 5.0
+    world.run_until(lambda: world.all_done)
+    world.clock.advance(2.0)
+    world.laws.check_end()
+    assert task.cuts
+    assert task.total is not None
+    assert task.total < leased
+
+
+@pytest.mark.parametrize("family", range(4))
+def test_splits_that_wander_are_read_once(family: int) -> None:
+    """Workers turn slow and fast and die while messages are lost, doubled and late: each split ends in one ledger."""
+    cuts = 0
+    for seed in range(FIRST + family * 12, FIRST + (family + 1) * 12):
+        cuts += wander(seed)
+    assert cuts > 5
+
+
+def wander(seed: int) -> int:
+    """Has one such world read to its end; returns how often splits were taken back in it."""
+    draw = random.Random(f"{seed}/wander")
+    pipeline = SimulatedPipeline(splits=draw.choice([30, 60, 200]), repetitions=draw.choice([2, 6]), most=2)
+    faults = Faults(drop=draw.choice([0.0, 0.1]), repeat=draw.choice([0.0, 0.2]), reorder=draw.choice([0.0, 0.2]))
+    world = World(seed, pipeline=pipeline, faults=faults)
+    for _ in range(draw.randint(2, 5)):
+        world.add_worker()
+    world.add_client()
+    lives = draw.choice([0, 0, 1, 2])
+
+    def stir() -> None:
+        nonlocal lives
+        alive = [worker for worker in world.workers if worker.alive]
+        worker = draw.choice(alive)
+        for runner in worker.runners.values():
+            runner.pace = draw.choice([0.001, 0.001, 4.0])
+        if lives and draw.random() < 0.1:
+            lives -= 1
+            worker.die()
+            world.add_worker()
+        if not world.all_done:
+            world.clock.after(draw.uniform(0.0, 0.4), stir)
+
+    stir()
+    world.run_until(lambda: world.all_done)
+    world.network.faults = CALM
+    world.clock.advance(5.0)
+    world.laws.check_end()
+    told = [what for _, _, what in world.laws.story if isinstance(what, c.Commit)]
+    return sum(isinstance(what.update, u.CutLedgerUpdate) for what in told)
 
 
 def test_every_copy_is_read_in_full_when_sharding_is_off() -> None:

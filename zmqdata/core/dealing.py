@@ -13,7 +13,6 @@ from zmqdata.core.lanes import RoundRobin
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.streams import Portion, Stream
 from zmqdata.core.window import Windowed
-from zmqdata.core.written import Written
 from zmqdata.messages import Reader, TaskDefinition
 
 
@@ -90,17 +89,13 @@ class FirstCome:
         return complete
 
 
-def dealing_for(definition: TaskDefinition, cache_bytes: int, worker: str = "", chunk_bytes: int = 6 << 30) -> Dealing:
-    """The way of dealing that a task's job asks for.
+def dealing_for(definition: TaskDefinition, cache_bytes: int) -> Dealing:
+    """The way of dealing that a task's job asks for, if clients read it.
 
     Args:
         definition: the task.
         cache_bytes: size of the window where every trainer reads all.
-        worker: who we are.
-        chunk_bytes: about the size of a chunk where elements are saved.
     """
-    if definition.save_path:
-        return Written(worker, definition, chunk_bytes)
     if definition.num_consumers is not None:
         return RoundRobin(definition.num_consumers, definition.passed)
     return Windowed(cache_bytes) if definition.cache else FirstCome()

@@ -22,8 +22,9 @@ from zmqdata.core.outbox import Outbox
 from zmqdata.core.placement import MOST_STREAMS, Placement, WorkerFacts
 from zmqdata.core.places import Places
 from zmqdata.core.saves import Saves
-from zmqdata.core.splits import lease_size
+from zmqdata.core.splits import lease_seconds, lease_size
 from zmqdata.core.state import DispatcherState, Iteration, Task
+from zmqdata.core.takeback import TakingBack
 from zmqdata.errors import FailedPreconditionError, NotFoundError
 from zmqdata.splits import FileSplits, turn_of
 
@@ -103,6 +104,7 @@ class DispatcherCore:
             policy.collects_dynamic,
         )
         self.saves = Saves(self.out, self.hosting, durable)
+        self.taking_back = TakingBack(self.out, self.workers, self.hosting.facts, self._request_splits)
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
         self._ticked: float | None = None
         self._asked: float = 0.0
@@ -119,6 +121,7 @@ class DispatcherCore:
             m.WorkerHeartbeat: self._worker_heartbeat,
             m.WorkerStopped: self._worker_stopped,
             m.RequestSplits: self._request_splits,
+            m.SplitsReturned: self.taking_back.take,
             m.RequestPipeline: self._request_pipeline,
             m.RequestPiece: self.datasets.parts.request_piece,
             m.StartSave: self.saves.start,
@@ -171,6 +174,7 @@ class DispatcherCore:
             self._lose_worker(member.name)
         self.jobs.expire(now, self.times.client_timeout)
         self.saves.tick(now)
+        self.taking_back.tick(now)
         if now - self._collected >= self.times.gc_interval:
             self._collected = now
             self.jobs.collect_unused(now)
@@ -242,21 +246,30 @@ class DispatcherCore:
             return  # a worker of this dispatcher's former life, which has not registered yet; it asks again
         if not 0 <= ask.source < len(task.ledger) or not 0 <= ask.have <= len(task.ledger[ask.source]):
             return
+        cut = task.cuts.get(ask.source, 0)
+        if ask.cut != cut:
+            if ask.cut > cut:  # it gave splits back, and we have not heard of it
+                self.taking_back.ask(peer, task, ask.source)
+            return
         if ask.have == len(task.ledger[ask.source]) and not self._extend(peer, ask, task, now):
             return
+        self.taking_back.served(ask)
         splits = tuple(task.ledger[ask.source][ask.have :])
-        self.out.send(peer, m.SplitsAssigned(ask.task, ask.attempt, ask.source, ask.have, splits))
+        self.out.send(peer, m.SplitsAssigned(ask.task, ask.attempt, ask.source, ask.have, splits, cut))
 
     def _extend(self, peer: c.Peer, ask: m.RequestSplits, task: Task, now: float) -> bool:
-        """Adds an entry to the ledger; False when the files must be listed first."""
+        """Adds an entry to the ledger; False when the files must be listed first, or splits may come back."""
         iteration = self.state.iterations[task.iteration]
         cursor = iteration.cursors[ask.source]
         if cursor.needs_listing(ask.repetition):
             self._list_files(peer, ask, iteration)
             return False
+        if cursor.peek(ask.repetition, 1).is_end and self.taking_back.awaits(peer, ask, now):
+            return False
         leases = self.hosting.facts[task.worker].leases.setdefault(task.task, {})
         size, since = leases.get(ask.source, (0, now))
-        size = lease_size(size, now - since, cursor.remaining(ask.repetition), iteration.running)
+        seconds = lease_seconds(size, ask.pace, now - since)
+        size = lease_size(size, seconds, cursor.remaining(ask.repetition), iteration.running)
         split = cursor.peek(ask.repetition, size)
         leases[ask.source] = (size, now)
         self.out.commit(u.AssignSplitsUpdate(task.task, ask.source, split))

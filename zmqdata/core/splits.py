@@ -5,7 +5,8 @@ Pure arithmetic over ``zmqdata.splits``; who asks and who answers is the dispatc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
 
@@ -15,9 +16,10 @@ STEADY_SECONDS = 10.0
 
 @dataclass
 class SplitCursor:
-    """The position of one iteration in one source: all splits below ``next`` of ``repetition`` are handed out.
+    """The position of one iteration in one source: all splits below ``next`` of ``repetition`` were handed out.
 
-    ``names`` are the files found for repetition ``named``; None until they were listed once.
+    ``names`` are the files found for repetition ``named``; None until they were listed once. ``returned`` are ranges
+    that were handed out and taken back; they come before anything new.
     """
 
     source: SplitSource
@@ -25,13 +27,29 @@ class SplitCursor:
     next: int = 0
     names: tuple[str, ...] | None = None
     named: int = -1
+    returned: list[Split] = field(default_factory=list)
 
     def advance(self, split: Split) -> None:
         """Counts a split, or an end mark, that was handed out."""
+        if not split.is_end and self._give_again(split):
+            return
         if split.repetition > self.repetition:
             self.repetition, self.next = split.repetition, 0
         if split.repetition == self.repetition:
             self.next = max(self.next, split.stop)
+
+    def _give_again(self, split: Split) -> bool:
+        """Whether the split begins a range that was taken back, from which it is removed then."""
+        for at, whole in enumerate(self.returned):
+            if (whole.repetition, whole.start) == (split.repetition, split.start):
+                rest = whole.part(split.size, whole.size)
+                self.returned[at : at + 1] = [rest] if rest.size else []
+                return True
+        return False
+
+    def take_back(self, splits: Iterable[Split]) -> None:
+        """Takes ranges that were handed out and not started; end marks among them mean nothing any more."""
+        self.returned += [split for split in splits if not split.is_end]
 
     def list(self, repetition: int, names: tuple[str, ...]) -> None:
         """Takes the files found for a repetition."""
@@ -39,9 +57,9 @@ class SplitCursor:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the current repetition has no split left."""
+        """Whether the current repetition has no split left, nor any other that was taken back."""
         count = self.count(self.repetition)
-        return count is not None and self.next >= count
+        return count is not None and self.next >= count and not self.returned
 
     def needs_listing(self, repetition: int) -> bool:
         """Whether the files must be listed before a split of this repetition can be handed out."""
@@ -54,14 +72,20 @@ class SplitCursor:
         return len(self.names or ()) if self.named == repetition else None
 
     def remaining(self, repetition: int) -> int | None:
-        """The number of splits not handed out yet in a repetition; None when endless."""
+        """The number of splits of a repetition that nobody has; None when endless."""
+        returned = sum(split.size for split in self.returned if split.repetition == repetition)
+        if repetition < self.repetition:
+            return returned
         count = self.count(repetition)
         if count is None:
             return None
-        return max(0, count - (self.next if repetition == self.repetition else 0))
+        return returned + max(0, count - (self.next if repetition == self.repetition else 0))
 
     def peek(self, repetition: int, size: int) -> Split:
         """The next ``size`` splits of a repetition, or its end mark. Counts nothing: see ``advance``."""
+        for whole in self.returned:
+            if whole.repetition == repetition:
+                return whole.part(0, min(size, whole.size))
         start = self.next if repetition == self.repetition else 0
         remaining = self.remaining(repetition)
         if repetition < self.repetition or remaining == 0:
@@ -96,3 +120,35 @@ def lease_size(previous: int, seconds: float, remaining: int | None, tasks: int)
     if remaining is not None:
         size = min(size, -(-remaining // (2 * max(1, tasks))))
     return max(1, size)
+
+
+def lease_seconds(previous: int, pace: float, since: float) -> float:
+    """How long a task's last lease lasts: by the pace that its runner has measured, or else by when it was given.
+
+    Args:
+        previous: its size.
+        pace: seconds for each split, 0 when unknown.
+        since: seconds from then until the next ask, which comes before the lease is used up.
+    """
+    return previous * pace if pace > 0 else since
+
+
+def cut_ledger(entries: Sequence[Split], count: int, stop: int) -> tuple[list[Split], list[Split]] | None:
+    """Parts a ledger into what stays and what comes back; None when it has no such place.
+
+    Args:
+        entries: the ledger of one source.
+        count: the number of entries that stay.
+        stop: where the last one of these ends from now on; what is behind comes back, too.
+    """
+    if not 0 <= count <= len(entries):
+        return None
+    kept, back = list(entries[:count]), list(entries[count:])
+    if count:
+        last = kept[-1]
+        if not (last.start < stop <= last.stop or stop == last.stop):
+            return None
+        if stop < last.stop:
+            kept[-1], rest = last.part(0, stop - last.start), last.part(stop - last.start, last.size)
+            back.insert(0, rest)
+    return kept, back

@@ -12,7 +12,7 @@ from typing import Any
 from zmqdata import updates as u
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import Rounds
-from zmqdata.core.splits import SplitCursor
+from zmqdata.core.splits import SplitCursor, cut_ledger
 from zmqdata.messages import DatasetDescription, JobParameters
 from zmqdata.splits import Split
 
@@ -50,6 +50,7 @@ class Task:
     """One logical part of an iteration: its lineage and where it is hosted.
 
     ``index`` numbers the tasks of an iteration. ``chunks``: what counts of a task that is saved, in order.
+    ``cuts``: how often the end of a source's ledger was taken back from the present attempt.
     """
 
     task: int
@@ -65,6 +66,7 @@ class Task:
     index: int = 0
     chunks: list[SavedChunk] = field(default_factory=list)
     dropped: int = 0
+    cuts: dict[int, int] = field(default_factory=dict)
 
     @property
     def settled(self) -> bool:
@@ -205,12 +207,22 @@ class DispatcherState:
 
     def _host_task(self, update: u.HostTaskUpdate) -> None:
         task = self.tasks[update.task]
+        if update.attempt != task.attempt:
+            task.cuts.clear()
         task.attempt, task.worker = update.attempt, update.worker
 
     def _assign_splits(self, update: u.AssignSplitsUpdate) -> None:
         task = self.tasks[update.task]
         task.ledger[update.source].append(update.split)
         self.iterations[task.iteration].cursors[update.source].advance(update.split)
+
+    def _cut_ledger(self, update: u.CutLedgerUpdate) -> None:
+        task = self.tasks[update.task]
+        parts = cut_ledger(task.ledger[update.source], update.entries, update.stop)
+        assert parts is not None, "checked before it was decided"
+        task.ledger[update.source], back = parts
+        task.cuts[update.source] = update.cut
+        self.iterations[task.iteration].cursors[update.source].take_back(back)
 
     def _list_files(self, update: u.ListFilesUpdate) -> None:
         self.iterations[update.iteration].cursors[update.source].list(update.repetition, update.names)
@@ -297,6 +309,7 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.CreateTaskUpdate: DispatcherState._create_task,
     u.HostTaskUpdate: DispatcherState._host_task,
     u.AssignSplitsUpdate: DispatcherState._assign_splits,
+    u.CutLedgerUpdate: DispatcherState._cut_ledger,
     u.ListFilesUpdate: DispatcherState._list_files,
     u.EndTaskUpdate: DispatcherState._end_task,
     u.RemoveTaskUpdate: DispatcherState._remove_task,

@@ -6,19 +6,19 @@ Links are kept by ``core.sendlinks``; here are tasks, splits, distribution, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata import savecommands as s
 from zmqdata.core.dealing import Dealing, dealing_for
+from zmqdata.core.feeds import SplitFeed
 from zmqdata.core.pipelines import REPEAT, Pipelines
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.sendlinks import Link, SendLinks
 from zmqdata.core.streams import Portion, Stream
 from zmqdata.core.window import Windowed
-from zmqdata.core.written import Written
+from zmqdata.core.writing import Writing
 
 DROPPED_KEPT = 10_000
 
@@ -46,15 +46,14 @@ class WorkerProfile:
 
 @dataclass
 class HostedTask:
-    """A task that this worker hosts. ``dealing`` holds what it made.
+    """A task that this worker hosts. ``dealing`` holds what it made, ``feeds`` are the ledgers of its sources.
 
-    ``have``: ledger entries here, per source; ``wanted``: those asked for, with the time of asking. ``hungry``: a
-    client waits for the next element. ``incomplete``: a client that is gone took elements with it that are not here
-    any more.
+    ``hungry``: a client waits for the next element. ``incomplete``: a client that is gone took elements with it that
+    are not here any more.
     """
 
     definition: m.TaskDefinition
-    have: list[int]
+    feeds: list[SplitFeed]
     dealing: Dealing
     started: bool = False
     produced: int = 0
@@ -64,7 +63,6 @@ class HostedTask:
     dropped: int = 0
     hungry: bool = False
     incomplete: bool = False
-    wanted: dict[int, tuple[m.RequestSplits, float]] = field(default_factory=dict)
     progress: float = 0.0
 
     @property
@@ -95,7 +93,7 @@ class WorkerCore:
         self.registered = False
         self.tasks: dict[int, HostedTask] = {}
         self.links = SendLinks(self._do)
-        self.saved: dict[tuple[str, int], bool] = {}
+        self.writing = Writing(profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute)
         self.pipelines = Pipelines(profile.worker, self._do)
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
@@ -107,13 +105,12 @@ class WorkerCore:
             c.Produced: self._produced,
             c.Exhausted: self._exhausted,
             c.SplitsWanted: self._splits_wanted,
+            c.LedgerCut: self._ledger_cut,
             c.LinkBound: self._link_bound,
-            s.BlockWritten: self._saved,
-            s.ChunkClosed: self._saved,
-            s.WriteFailed: self._saved,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
         }
+        self._handlers.update(self.writing.events)
         self._messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
             m.WorkerRegistered: lambda peer, message, now: self._registered(now),
             m.WorkerHeartbeatAnswered: self._heartbeat_answered,
@@ -121,14 +118,15 @@ class WorkerCore:
             m.HostTask: self._host,
             m.DropTask: self._drop,
             m.SplitsAssigned: self._splits_assigned,
+            m.TakeBackSplits: self._take_back,
             m.PipelineSent: self._pipeline_sent,
-            m.ChunkCommitted: self._chunk_committed,
             m.PieceSent: lambda peer, message, now: self._pipelines_changed(self.pipelines.piece_sent)(message, now),
             m.ReleaseClient: self._release,
             m.OpenLink: self.links.open,
             m.Grant: self._grant,
             m.CloseLink: self._close_link,
         }
+        self._messages.update(self.writing.messages)
 
     def handle(self, now: float, event: object) -> list[object]:
         """Takes an event noticed at ``now``; returns what to do."""
@@ -170,16 +168,12 @@ class WorkerCore:
             self._heartbeat(now)
         self._end_without_dispatcher(now)
         self.pipelines.tick(now)
+        self.writing.tick(self.tasks.values(), now)
         for task in self.tasks.values():
             if not task.started:
                 self.pipelines.want(task.definition, now)
-            elif isinstance(task.dealing, Written):
-                task.dealing.tick(now)
-                self._distribute(task)
-            for source, (ask, since) in list(task.wanted.items()):
-                if now - since >= REPEAT:
-                    task.wanted[source] = (ask, now)
-                    self._send(c.DISPATCHER, ask)
+            for ask in filter(None, [feed.repeated(now, REPEAT) for feed in task.feeds]):
+                self._send(c.DISPATCHER, ask)
         self.links.close_silent(now)
 
     def _end_without_dispatcher(self, now: float) -> None:
@@ -187,11 +181,7 @@ class WorkerCore:
             self._heard = now
         if now - self._heard >= self.profile.dispatcher_timeout:
             self._heard = now
-            text = (
-                f"The dispatcher has not answered for {self.profile.dispatcher_timeout:g} s (dispatcher_timeout). "
-                "Is it running, and can this machine reach it?"
-            )
-            self._do(c.Finish("UnavailableError", text))
+            self._do(c.Finish("UnavailableError", _no_answer_for(self.profile.dispatcher_timeout)))
 
     def _heartbeat(self, now: float) -> None:
         self._beat = now
@@ -229,9 +219,9 @@ class WorkerCore:
             if hosted.definition.attempt >= definition.attempt:
                 return
             self._remove(hosted)
-        profile = self.profile
-        dealing = dealing_for(definition, profile.cache_bytes, profile.worker, profile.snapshot_chunk_bytes)
-        task = HostedTask(definition, [len(entries) for entries in definition.ledger], dealing, progress=now)
+        dealing = self.writing.dealing_of(definition) or dealing_for(definition, self.profile.cache_bytes)
+        feeds = [SplitFeed(len(entries)) for entries in definition.ledger]
+        task = HostedTask(definition, feeds, dealing, progress=now)
         self.tasks[definition.task] = task
         self._start_ready()
         if not task.started:
@@ -277,10 +267,7 @@ class WorkerCore:
 
     def _remove(self, task: HostedTask) -> None:
         del self.tasks[task.definition.task]
-        if isinstance(task.dealing, Written):
-            self.saved[task.dealing.path, task.dealing.stream] = task.dealing.completed
-            if len(self.saved) > DROPPED_KEPT:
-                del self.saved[next(iter(self.saved))]
+        self.writing.forget(task.dealing)
         self._do(c.StopTask(*task.key))
 
     def _task(self, event: Any) -> HostedTask | None:
@@ -303,9 +290,10 @@ class WorkerCore:
         task = self._task(event)
         if task is not None and task.total is None:
             task.total = task.produced = event.total
-            if isinstance(task.dealing, Written):
-                task.dealing.end()
+            self.writing.end(task.dealing)
             task.dropped = event.dropped
+            for feed in task.feeds:
+                feed.ask = None  # what was asked for ahead of time is not needed
             self._distribute(task)
             self._heartbeat(now)
 
@@ -319,40 +307,52 @@ class WorkerCore:
             task.allowed = allowed
             self._do(c.AllowProduction(*task.key, allowed))
 
-    # --- what is saved
-
-    def _saved(self, event: Any, now: float) -> None:
-        task = self._task(event)
-        if task is not None and isinstance(task.dealing, Written):
-            task.dealing.take(event, now)
-            self._distribute(task)
-
-    def _chunk_committed(self, peer: c.Peer, message: m.ChunkCommitted, now: float) -> None:
-        task = self._task(message)
-        if task is not None and isinstance(task.dealing, Written):
-            task.dealing.committed(message.stop)
-
     # --- splits
 
     def _splits_wanted(self, event: c.SplitsWanted, now: float) -> None:
         task = self._task(event)
-        if task is None or event.source in task.wanted or event.have < task.have[event.source]:
+        if task is None or event.have < task.feeds[event.source].have:
             return
-        ask = m.RequestSplits(
-            self.profile.worker, event.task, event.attempt, event.source, event.repetition, event.have
-        )
-        task.wanted[event.source] = (ask, now)
-        self._send(c.DISPATCHER, ask)
+        feed = task.feeds[event.source]
+        place = (*task.key, event.source, event.repetition, feed.have, feed.cut)
+        ask = m.RequestSplits(self.profile.worker, *place, event.waiting, event.pace)
+        if feed.want(ask, now):
+            self._send(c.DISPATCHER, ask)
 
     def _splits_assigned(self, peer: c.Peer, message: m.SplitsAssigned, now: float) -> None:
         task = self._task(message)
-        if task is None or not 0 <= message.source < len(task.have) or message.first > task.have[message.source]:
+        if task is not None and 0 <= message.source < len(task.feeds):
+            fresh = task.feeds[message.source].take(message)
+            if fresh:
+                self._do(c.FeedSplits(*task.key, message.source, fresh))
+
+    def _take_back(self, peer: c.Peer, message: m.TakeBackSplits, now: float) -> None:
+        task = self._task(message)
+        if task is None or not 0 <= message.source < len(task.feeds):
             return
-        fresh = message.splits[task.have[message.source] - message.first :]
-        if fresh:
-            task.have[message.source] += len(fresh)
-            task.wanted.pop(message.source, None)
-            self._do(c.FeedSplits(*task.key, message.source, fresh))
+        feed = task.feeds[message.source]
+        if message.cut == feed.cut:
+            self._return_splits(task, message.source, feed.kept, feed.stop)
+        elif message.cut == feed.cut + 1:
+            if task.started:
+                self._do(c.ReturnSplits(*task.key, message.source))
+            else:
+                self._return_splits(task, message.source, feed.have, 0)
+
+    def _ledger_cut(self, event: c.LedgerCut, now: float) -> None:
+        task = self._task(event)
+        if task is None:
+            return
+        feed = task.feeds[event.source]
+        if event.changed:
+            feed.shorten(event.entries, event.stop)
+        self._return_splits(task, event.source, event.entries, event.stop)
+        if event.changed and feed.ask is not None:
+            self._send(c.DISPATCHER, feed.ask)
+
+    def _return_splits(self, task: HostedTask, source: int, entries: int, stop: int) -> None:
+        place = (*task.key, source, task.feeds[source].cut, entries, stop)
+        self._send(c.DISPATCHER, m.SplitsReturned(self.profile.worker, *place))
 
     # --- distribution
 
@@ -363,8 +363,7 @@ class WorkerCore:
                 0, *task.key, portion.first, portion.count, portion.skip, portion.size, portion.meta, portion.failure
             )
             self.links.push(stream.client, header, portion.frames)
-        if isinstance(task.dealing, Written):
-            self._commands += task.dealing.drain()
+        self._commands += self.writing.drain(task.dealing)
         self._after_last(task)
         self._allow(task)
 
@@ -432,3 +431,10 @@ class WorkerCore:
                 self._distribute(task)
         if any(task.incomplete for task in self.tasks.values()):
             self._heartbeat(now)
+
+
+def _no_answer_for(seconds: float) -> str:
+    return (
+        f"The dispatcher has not answered for {seconds:g} s (dispatcher_timeout). Is it running, and can this machine "
+        "reach it?"
+    )

@@ -56,6 +56,9 @@ class IndexedIterator(ElementIterator):
         self._first = self._next = self._stop = 0
         if offset:
             self._advance()
+            while offset > self._stop - self._next:  # ranges may come in other pieces than before
+                offset -= self._stop - self._next
+                self._advance()
             self._next += offset
 
     def current_split(self) -> tuple[int, int] | None:

@@ -80,6 +80,8 @@ from zmqdata.messages.workers import (
     RequestSplits,
     SaveFailed,
     SplitsAssigned,
+    SplitsReturned,
+    TakeBackSplits,
     WorkerHeartbeat,
     WorkerHeartbeatAnswered,
     WorkerRegistered,
@@ -99,6 +101,7 @@ ToDispatcher = (
     | RegisterWorker
     | WorkerHeartbeat
     | RequestSplits
+    | SplitsReturned
     | RequestPipeline
     | ChunkWritten
     | SaveFailed
@@ -131,6 +134,7 @@ ToWorker = (
     | HostTask
     | DropTask
     | SplitsAssigned
+    | TakeBackSplits
     | PipelineSent
     | ChunkCommitted
     | PieceSent
@@ -195,10 +199,12 @@ __all__ = [
     "SaveParameters",
     "SaveStarted",
     "SplitsAssigned",
+    "SplitsReturned",
     "StartSave",
     "StatusReported",
     "StorePiece",
     "StreamGrant",
+    "TakeBackSplits",
     "TaskDefinition",
     "TaskList",
     "TaskPlace",

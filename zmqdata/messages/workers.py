@@ -40,7 +40,10 @@ class RequestSplits(Message, frozen=True):
     """From a worker that will soon need splits. ``have``: entries of this source's ledger it has already.
 
     The dispatcher answers ``SplitsAssigned`` with what follows, extending the ledger if there is nothing yet; so a
-    repeated ask gets the same splits. ``repetition`` is the one that the source reads.
+    repeated ask gets the same splits. ``repetition`` is the one that the source reads, ``cut`` the number of times that
+    the end of the ledger was taken back; an ask that does not know of the last time is not answered. ``waiting``: the
+    source has used up everything; others are not told the end, but asked again when they have. ``pace``: seconds that
+    the source takes for a split, 0 when unknown.
     """
 
     worker: str
@@ -49,6 +52,26 @@ class RequestSplits(Message, frozen=True):
     source: int
     repetition: int
     have: int
+    cut: int = 0
+    waiting: bool = True
+    pace: float = 0.0
+
+
+class SplitsReturned(Message, frozen=True):
+    """From a worker that was asked ``TakeBackSplits``: of this source's ledger it keeps ``entries``.
+
+    The last of them ends at ``stop`` from now on; what is behind was not started, and never will be without being
+    assigned again. ``cut`` counts how often that has happened in this attempt. The dispatcher takes the next number as
+    true; the one it knows says that everything is started.
+    """
+
+    worker: str
+    task: int
+    attempt: int
+    source: int
+    cut: int
+    entries: int
+    stop: int
 
 
 class RequestPipeline(Message, frozen=True):
@@ -138,13 +161,30 @@ class DropTask(Message, frozen=True):
 
 
 class SplitsAssigned(Message, frozen=True):
-    """Ledger entries ``first ...`` of one source of a task. An end mark says that the repetition has no more."""
+    """Ledger entries ``first ...`` of one source of a task. An end mark says that the repetition has no more.
+
+    A worker ignores it when ``cut`` is not the number of times that it has given back the end of this ledger.
+    """
 
     task: int
     attempt: int
     source: int
     first: int
     splits: tuple[Split, ...]
+    cut: int = 0
+
+
+class TakeBackSplits(Message, frozen=True):
+    """Somebody else has nothing to do: the worker gives back what its source has not started of its ledger.
+
+    It answers ``SplitsReturned``, with the number ``cut`` if there was something to give back, and in the same way when
+    it is asked again for the same number.
+    """
+
+    task: int
+    attempt: int
+    source: int
+    cut: int
 
 
 class ChunkCommitted(Message, frozen=True):

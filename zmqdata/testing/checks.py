@@ -112,9 +112,24 @@ class Laws:
             task = self.state.tasks[update.task]
             if update.attempt < task.attempt or (update.attempt == task.attempt and task.worker):
                 self.fail(f"attempt {update.attempt} of task {update.task} follows {task.attempt}", update.task)
+        if isinstance(update, u.AssignSplitsUpdate):
+            self._check_assigned(update)
         self.state.apply(update)
         if isinstance(update, u.CloseClientUpdate):
             self._client_gone(update.client)
+
+    def _check_assigned(self, update: u.AssignSplitsUpdate) -> None:
+        """Each split is in one ledger at most, and no end is told while there are splits left."""
+        task, split = self.state.tasks[update.task], update.split
+        iteration = self.state.iterations[task.iteration]
+        if split.is_end:
+            if iteration.cursors[update.source].remaining(split.repetition):
+                self.fail(f"task {update.task} is told the end of repetition {split.repetition} before it", update.task)
+            return
+        for other in iteration.tasks.values():
+            for entry in other.ledger[update.source]:
+                if entry.repetition == split.repetition and entry.start < split.stop and split.start < entry.stop:
+                    self.fail(f"{split} is given to {update.task} while {other.task} has {entry}", other.task)
 
     def _check_revealed(self, message: m.Message) -> None:
         true = True
@@ -287,6 +302,8 @@ class Laws:
             "clients": dispatcher.clients.members,
             "unused jobs": dispatcher.jobs.unused_since,
             "absent clients": dispatcher.jobs.absent,
+            "asks that wait": dispatcher.taking_back.waiting,
+            "what tasks have started": dispatcher.taking_back.started,
         }
         for name, core in workers.items():
             left |= {f"{name} tasks": core.tasks, f"{name} links": core.links.by_client}

@@ -85,13 +85,16 @@ class SimulatedRunner:
         self.stopped = False
         self._emit = emit
         self._entries: list[Split] = list(definition.ledger[0]) if definition.ledger else self._everything()
+        self._fixed = len(self._entries)
+        self._at = self._started = 0
+        self._reserved = -1  # the entry that it has waited for
         self._repetition = 0
         self._names = self._make()
         self._round: list[Name] = []
         self._lanes = [BlockInWork() for _ in range(definition.num_consumers or 1)]
         self._next = self._position = 0
         self._allowed = self._used = 0
-        self._flush = self._planned = self._asking = False
+        self._flush = self._planned = self._asking = self._waiting = False
 
     def _everything(self) -> list[Split]:
         """The splits of a task that reads the whole input by itself."""
@@ -105,7 +108,9 @@ class SimulatedRunner:
     def feed(self, source: int, splits: tuple[Split, ...]) -> None:
         """Takes the next ledger entries."""
         assert source == 0
-        self._asking = False
+        if self._waiting:
+            self._reserved = len(self._entries)
+        self._asking = self._waiting = False
         self._entries.extend(splits)
         self._plan()
 
@@ -127,23 +132,29 @@ class SimulatedRunner:
 
     def _make(self) -> Iterator[Name | None]:
         """The elements in order; None whenever the next one needs splits that are not there."""
-        at = 0
         while self._repetition < self.pipeline.repetitions:
-            if self.eager and at == len(self._entries) - 1:
-                self._want()
-            if at == len(self._entries):
+            if self._at == len(self._entries):
                 yield None
                 continue
-            split = self._entries[at]
-            at += 1
-            if split.repetition != self._repetition:
+            split = self._entries[self._at]
+            if split.repetition != self._repetition or split.is_end:
+                self._repetition += split.repetition == self._repetition
+                self._at += 1
                 continue
-            if split.is_end:
-                self._repetition += 1
-            for index in range(split.start, split.stop):
-                for number in range(self.pipeline.yields(index)):
-                    if self._is_mine():
-                        yield (split.repetition, index, number)
+            yield from self._make_entry()
+
+    def _make_entry(self) -> Iterator[Name]:
+        """The elements of the present entry, whose end may be given back meanwhile."""
+        while self._started < self._entries[self._at].size:
+            split = self._entries[self._at]
+            index = split.start + self._started
+            self._started += 1
+            if self.eager and self._at == len(self._entries) - 1:
+                self._want(ahead=True)
+            for number in range(self.pipeline.yields(index)):
+                if self._is_mine():
+                    yield (split.repetition, index, number)
+        self._at, self._started = self._at + 1, 0
 
     def _is_mine(self) -> bool:
         """Whether the next element of the whole input belongs to the static part of this task."""
@@ -177,11 +188,32 @@ class SimulatedRunner:
             self._add(name)
         self._plan()
 
-    def _want(self) -> None:
-        if not self._asking and self.definition.ledger:
-            self._asking = True
+    def _want(self, ahead: bool = False) -> None:
+        if self.definition.ledger and not (self._waiting or (ahead and self._asking)):
+            self._asking, self._waiting = True, not ahead
             key = (self.definition.task, self.definition.attempt)
-            self._emit(c.SplitsWanted(*key, 0, self._repetition, len(self._entries)))
+            pace = self.random.choice([0.0, self.pace])
+            self._emit(c.SplitsWanted(*key, 0, self._repetition, len(self._entries), not ahead, pace))
+
+    def give_back(self, source: int) -> c.LedgerCut:
+        """Forgets the splits that it has not begun; of what came while it waited it keeps one."""
+        assert source == 0
+        at, started = self._at, self._started
+        if at == self._reserved and at < len(self._entries):
+            started = max(started, 1)
+        if at < self._fixed:
+            at, started = self._fixed, 0
+        count = at + (started > 0)
+        stop = self._entries[count - 1].stop if count else 0
+        if started:
+            stop = min(stop, self._entries[at].start + started)
+        changed = count < len(self._entries) or (count > 0 and stop < self._entries[-1].stop)
+        if changed:
+            del self._entries[count:]
+            if count:
+                self._entries[-1] = self._entries[-1].part(0, stop - self._entries[-1].start)
+            self._asking = False
+        return c.LedgerCut(self.definition.task, self.definition.attempt, source, count, stop, changed)
 
     def _end(self) -> None:
         """Drops or fills the last round, and says that it was the last."""

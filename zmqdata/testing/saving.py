@@ -123,7 +123,7 @@ class SavingWorker(SimulatedWorker):
 
     def __init__(self, world: SavingWorld, name: str, buffer_bytes: int) -> None:
         super().__init__(world, name, buffer_bytes)
-        self.core.profile.snapshot_chunk_bytes = self.random.choice([1, 3_000, 50_000, 1 << 30])
+        self.core.writing.chunk_bytes = self.random.choice([1, 3_000, 50_000, 1 << 30])
         self._open: dict[tuple[int, int], list[Name]] = {}
         self._busy_until = 0.0
         self._queue: deque[Any] = deque()

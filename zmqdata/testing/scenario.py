@@ -81,6 +81,8 @@ class Scenario:
             self.kill_worker,
             self.kill_worker,
             self.leave_worker,
+            self.slow_worker,
+            self.slow_worker,
             self.add_client,
             self.kill_client,
             self.kill_client,
@@ -126,6 +128,14 @@ class Scenario:
         if worker is not None:
             self.world.laws.tell(worker.name, "leaves")
             worker.leave()
+
+    def slow_worker(self) -> None:
+        """A worker takes a second or two for what it made at once before."""
+        worker = self._some_worker()
+        if worker is not None:
+            self.world.laws.tell(worker.name, "turns slow")
+            for runner in worker.runners.values():
+                runner.pace = self.random.choice([0.5, 2.0])
 
     def kill_client(self) -> None:
         """A client dies."""

@@ -22,81 +22,10 @@ from zmqdata.remote_errors import text_of
 from zmqdata.sharding import shard_statically
 from zmqdata.splits import Split, SplitProvider
 from zmqdata.transport.folders import own_folder
+from zmqdata.worker.ledger import LedgerProvider, Stopped
 from zmqdata.worker.output import Output
 
 log = logging.getLogger(__name__)
-
-
-class Stopped(Exception):
-    """The task was taken away from this runner; not an error."""
-
-
-class LedgerProvider:
-    """The splits of one source, from the task's ledger, which grows on request (a ``SplitProvider``).
-
-    Args:
-        entries: the ledger so far.
-        want: called with (repetition, entries had) when another entry is needed.
-    """
-
-    def __init__(self, entries: Sequence[Split], want: Callable[[int, int], None]) -> None:
-        self._entries = list(entries)
-        self._want = want
-        self._at = 0
-        self._repetition = 0
-        self._ended = False
-        self._changed = threading.Condition()
-        self._stopped = False
-
-    def next_split(self) -> Split | None:
-        """The next range of splits of this repetition; None at its end. Waits for the dispatcher if it must."""
-        while not self._ended:
-            entry = self._next_entry()
-            if entry.repetition < self._repetition:
-                continue
-            if not entry.is_end:
-                return entry
-            self._ended = True
-        return None
-
-    def _next_entry(self) -> Split:
-        with self._changed:
-            if self._at == len(self._entries):
-                self._want(self._repetition, self._at)
-            while self._at == len(self._entries):
-                if self._stopped:
-                    raise Stopped
-                self._changed.wait()
-            self._at += 1
-            return self._entries[self._at - 1]
-
-    def reset(self) -> None:
-        """Goes on to the next repetition."""
-        self._repetition += 1
-        self._ended = False
-
-    def state(self) -> int:
-        """The number of ledger entries consumed so far."""
-        return self._at
-
-    def restore(self, state: int) -> None:
-        """Continues as if ``state`` ledger entries had been consumed."""
-        self._at = state
-        before = self._entries[state - 1] if state else None
-        self._repetition = before.repetition if before is not None else 0
-        self._ended = before is not None and before.is_end
-
-    def feed(self, splits: Sequence[Split]) -> None:
-        """Adds entries that the dispatcher has assigned. Called by the worker's loop."""
-        with self._changed:
-            self._entries.extend(splits)
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Ends every wait for splits."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
 
 
 def _context(definition: TaskDefinition, providers: tuple[SplitProvider, ...] | None, options: Options) -> Context:
@@ -154,8 +83,8 @@ class TaskRunner:
         self._thread = threading.Thread(target=self._run, name=f"zmqdata-task-{definition.task}", daemon=True)
 
     def _provider(self, source: int, entries: Sequence[Split]) -> LedgerProvider:
-        def want(repetition: int, have: int) -> None:
-            self._post(c.SplitsWanted(*self.key, source, repetition, have))
+        def want(repetition: int, have: int, waiting: bool, pace: float) -> None:
+            self._post(c.SplitsWanted(*self.key, source, repetition, have, waiting, pace))
 
         return LedgerProvider(entries, want)
 

@@ -104,6 +104,7 @@ class WorkerShell:
             c.KeepPiece: self.parts.keep,
             c.ReleaseParts: self.parts.release,
             c.FeedSplits: self._feed_splits,
+            c.ReturnSplits: lambda command: self._runner(command, lambda one: self._give_back(one, command.source)),
             c.AllowProduction: lambda command: self._runner(command, lambda runner: runner.allow(command.size)),
             c.FlushTask: lambda command: self._runner(command, lambda runner: runner.flush()),
             c.BindLink: self.links.bind,
@@ -135,6 +136,8 @@ class WorkerShell:
         for runner in self.runners.values():
             runner.flush()
             runner.stop()
+            for source in range(len(runner.providers)):
+                self._give_back(runner, source)
 
     def say_goodbye(self) -> None:
         """Tells the dispatcher that the tasks may go elsewhere."""
@@ -225,6 +228,11 @@ class WorkerShell:
 
     def _feed_splits(self, command: c.FeedSplits) -> None:
         self._runner(command, lambda runner: runner.providers[command.source].feed(command.splits))
+
+    def _give_back(self, runner: TaskRunner, source: int) -> None:
+        # At once: were splits fed in between, runner and core would count entries differently.
+        entries, stop, changed = runner.providers[source].give_back()
+        self._handle(c.LedgerCut(*runner.key, source, entries, stop, changed))
 
     def _runner(self, command: Any, act: Callable[[TaskRunner], None]) -> None:
         runner = self.runners.get((command.task, command.attempt))
@@ -370,5 +378,5 @@ class WorkerServer(Server[WorkerShell]):
             return []
         core = shell.core
         writing = [task.dealing for task in list(core.tasks.values()) if isinstance(task.dealing, Written)]
-        found = dict(core.saved) | {(one.path, one.stream): one.completed for one in writing}
+        found = dict(core.writing.saved) | {(one.path, one.stream): one.completed for one in writing}
         return [SnapshotTaskProgress(path, stream, done) for (path, stream), done in sorted(found.items())]

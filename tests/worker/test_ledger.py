@@ -1,0 +1,201 @@
+"""Facts about how a task's sources get their splits: in pieces, asked for in time, the rest given back."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zmqdata import Dataset
+from zmqdata.iterators import Context, ElementIterator, make_iterator
+from zmqdata.splits import Split
+from zmqdata.worker.ledger import LedgerProvider, Pacer, Stopped
+
+
+class Desk:
+    """A provider with a clock of ours and all that it asks for."""
+
+    def __init__(self, *entries: Split) -> None:
+        self.now = 0.0
+        self.asks: list[tuple[int, int, bool]] = []
+        self.provider = LedgerProvider(entries, self.want, lambda: self.now)
+
+    def want(self, repetition: int, have: int, waiting: bool, pace: float) -> None:
+        self.asks.append((repetition, have, waiting))
+        if waiting:
+            self.provider.stop()  # in one thread nobody could end the wait
+
+    def take(self, seconds: float = 1.0) -> Split | None:
+        """The next piece, used up after so many seconds."""
+        piece = self.provider.next_split()
+        self.now += seconds
+        return piece
+
+    def starve(self) -> None:
+        with pytest.raises(Stopped):
+            self.take()
+        self.provider._stopped = False
+
+
+def test_pieces_grow_with_the_speed_of_the_source() -> None:
+    """At first one split, then eight times more each time, up to what lasts a twentieth of a second; then fewer."""
+    now = 0.0
+    pacer, sizes = Pacer(lambda: now), []
+    for pace in [1e-4] * 5 + [1.0] * 3:
+        sizes.append(pacer.size)
+        pacer.give(pacer.size)
+        now += pacer.size * pace
+        pacer.use_up()
+    assert sizes[:3] == [1, 8, 64]
+    assert sizes[3] == pytest.approx(500, abs=1)
+    assert pacer.size == 1
+
+
+def test_slow_sources_get_one_split_at_a_time() -> None:
+    """So that all others can be given back."""
+    desk = Desk()
+    desk.provider.feed([Split(0, 10, 13, ("a", "b", "c"))])
+    assert [desk.take() for _ in range(3)] == [Split(0, 10 + n, 11 + n, ("abc"[n],)) for n in range(3)]
+
+
+def test_more_is_asked_for_before_the_source_starves() -> None:
+    """Once, when one more piece is left; and again when it waits. Nothing is asked before its pace is known."""
+    desk = Desk()
+    desk.starve()
+    desk.provider.feed([Split(0, 0, 1)])
+    desk.take()
+    desk.starve()
+    desk.provider.feed([Split(0, 1, 4)])
+    desk.take()
+    assert desk.asks == [(0, 0, True), (0, 1, True)]
+    desk.take()
+    desk.take()
+    assert desk.asks[2:] == [(0, 2, False)]
+    desk.starve()
+    assert desk.asks[3:] == [(0, 2, True)]
+
+
+def test_what_no_source_has_started_is_given_back() -> None:
+    """The entry that is begun is shortened, those behind it go; asking for more begins again."""
+    desk = Desk()
+    desk.provider.feed([Split(0, 0, 2), Split(0, 2, 9), Split(0, 20, 30)])
+    for _ in range(4):
+        desk.take()
+    assert desk.provider.give_back() == (2, 4, True)
+    assert desk.provider.give_back() == (2, 4, False)
+    desk.starve()
+    assert desk.asks == [(0, 2, True)]
+    desk.provider.feed([Split(0, 30, 31)])
+    assert desk.take() == Split(0, 30, 31)
+
+
+def test_nothing_started_means_that_all_goes() -> None:
+    """Not even a part of an entry is left, which would be an end mark."""
+    desk = Desk()
+    assert desk.provider.give_back() == (0, 0, False)
+    desk.provider.feed([Split(0, 5, 9)])
+    assert desk.provider.give_back() == (0, 0, True)
+
+
+def test_a_source_that_waits_keeps_one_split() -> None:
+    """Otherwise two tasks could take the last split from each other for ever. An end mark for it stays, too."""
+    desk = Desk()
+    desk.starve()
+    desk.provider.feed([Split(0, 5, 9)])
+    assert desk.provider.give_back() == (1, 6, True)
+    assert desk.take() == Split(0, 5, 6)
+    desk.starve()
+    desk.provider.feed([Split(0, 9, 9)])
+    assert desk.provider.give_back() == (2, 9, False)
+    assert desk.take() is None
+
+
+def test_what_came_with_the_task_stays() -> None:
+    """An earlier attempt may have used it, and clients may hold what it made."""
+    desk = Desk(Split(0, 0, 5), Split(0, 5, 9))
+    desk.take()
+    assert desk.provider.give_back() == (2, 9, False)
+    desk.provider.feed([Split(0, 9, 12)])
+    assert desk.provider.give_back() == (2, 9, True)
+
+
+def test_going_back_does_not_free_what_was_started() -> None:
+    """A cache restores a source to an earlier place; what it had started stays."""
+    desk = Desk()
+    desk.provider.feed([Split(0, 0, 5), Split(0, 5, 9)])
+    for _ in range(3):
+        desk.take()
+    desk.provider.restore([0, 1])
+    assert desk.provider.give_back() == (1, 3, True)
+    assert [desk.take(), desk.take()] == [Split(0, 1, 2), Split(0, 2, 3)]
+
+
+def test_a_place_before_a_cut_is_a_place_behind_it() -> None:
+    """A state that was taken when the entry was longer continues where it did."""
+    desk = Desk()
+    desk.provider.feed([Split(0, 0, 5)])
+    desk.take()
+    state = desk.provider.state()
+    assert (state, desk.provider.give_back()) == ([0, 1], (1, 1, True))
+    desk.provider.feed([Split(0, 7, 9)])
+    assert desk.provider.state() == [1, 0]
+    desk.provider.restore(state)
+    assert desk.take() == Split(0, 7, 8)
+
+
+def test_a_new_repetition_skips_what_is_left() -> None:
+    """Entries of the one before are passed over whole; its end mark ends nothing."""
+    desk = Desk()
+    desk.provider.feed([Split(0, 0, 5), Split(0, 5, 5), Split(1, 0, 1), Split(1, 1, 1)])
+    desk.take()
+    desk.provider.reset()
+    assert desk.take() == Split(1, 0, 1)
+    assert desk.take() is None
+    assert desk.take() is None
+    assert desk.provider.state() == [4, 0]
+    desk.provider.restore([4, 0])
+    assert desk.take() is None
+    desk.provider.restore([0, 0])
+    assert desk.take() == Split(0, 0, 1)
+
+
+def test_feeding_ends_a_wait() -> None:
+    """A source that waits in its thread goes on with what comes."""
+    asked, found = threading.Event(), []
+    provider = LedgerProvider((), lambda *ask: asked.set())
+    thread = threading.Thread(target=lambda: found.append(provider.next_split()))
+    thread.start()
+    assert asked.wait(5.0)
+    provider.feed([Split(0, 0, 3)])
+    thread.join(5.0)
+    assert found == [Split(0, 0, 1)]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60))
+def test_a_source_restores_in_other_pieces_than_before(seed: int, count: int) -> None:
+    """The state of a source over pieces of any size gives the same rest over pieces of any other size."""
+    draw = random.Random(seed)
+    cuts = sorted({0, count, *(draw.randint(0, count) for _ in range(4))})
+    entries = [Split(0, first, stop) for first, stop in itertools.pairwise(cuts)] + [Split(0, count, count)]
+    node = Dataset.range(count).node
+
+    def source() -> ElementIterator:
+        now = [0.0]
+
+        def clock() -> float:
+            now[0] += draw.choice([1e-6, 0.001, 0.02, 1.0])
+            return now[0]
+
+        return make_iterator(node, Context(seed=1, providers=(LedgerProvider(entries, lambda *ask: None, clock),)))
+
+    first, second = source(), source()
+    read = draw.randint(0, count)
+    for _ in range(read):
+        next(first)
+    second.restore(first.state())
+    assert [int(value) for value in second] == list(range(read, count))
+    assert [int(value) for value in first] == list(range(read, count))

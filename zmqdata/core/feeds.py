@@ -1,0 +1,62 @@
+"""What a worker knows of the ledgers that it feeds to its runners: how long they are, and what it asks for.
+
+Pure bookkeeping of one source of one task; the talk with the dispatcher is the worker core's affair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from zmqdata import messages as m
+from zmqdata.splits import Split
+
+
+@dataclass
+class SplitFeed:
+    """The copy of one source's ledger that a runner has.
+
+    ``have``: its entries; ``cut``: how often its end was given back, the last time leaving ``kept`` entries, the last
+    of them up to ``stop``; ``ask``: what the dispatcher is asked for, last at ``asked``.
+    """
+
+    have: int
+    cut: int = 0
+    kept: int = 0
+    stop: int = 0
+    ask: m.RequestSplits | None = None
+    asked: float = 0.0
+
+    def want(self, ask: m.RequestSplits, now: float) -> bool:
+        """Whether an ask must be sent: it is not the one that is under way already."""
+        before = self.ask
+        if before is not None and msgspec.structs.replace(ask, pace=before.pace) == before:
+            return False
+        self.ask, self.asked = ask, now
+        return True
+
+    def repeated(self, now: float, after: float) -> m.RequestSplits | None:
+        """The ask that had no answer for so long, as it has to be sent again."""
+        if self.ask is None or now - self.asked < after:
+            return None
+        self.asked = now
+        return self.ask
+
+    def take(self, message: m.SplitsAssigned) -> tuple[Split, ...]:
+        """The entries that are new, from now on counted as fed; none when a cut or other entries came between."""
+        if message.cut != self.cut or message.first > self.have:
+            return ()
+        fresh = message.splits[self.have - message.first :]
+        if fresh:
+            self.have += len(fresh)
+            self.ask = None
+        return fresh
+
+    def shorten(self, entries: int, stop: int) -> None:
+        """Counts a cut."""
+        self.cut += 1
+        self.have = self.kept = entries
+        self.stop = stop
+        if self.ask is not None:
+            self.ask = msgspec.structs.replace(self.ask, have=entries, cut=self.cut)
