@@ -32,15 +32,17 @@ def slowly(x: Any) -> tuple[Any, int]:
     return x, os.getpid()
 
 
-def chunks(path: Path) -> int:
-    return len(committed_chunks(LOCAL, str(path)))
+def streams(path: Path) -> set[int]:
+    return {chunk.stream for chunk in committed_chunks(LOCAL, str(path))}
 
 
-def kill_a_child(cluster: LocalCluster) -> None:
-    """Kills the process of a worker that runs pipelines, so that nothing is said; its supervisor is killed before."""
+def kill_a_worker(cluster: LocalCluster) -> list[int]:
+    """Kills a supervisor and then its child, so that nobody says goodbye; returns the processes."""
     supervisor = cluster.workers[0].pid  # type: ignore[attr-defined]
-    for pid in [supervisor, *descendants(supervisor)]:
+    killed = [supervisor, *descendants(supervisor)]
+    for pid in killed:
         os.kill(pid, signal.SIGKILL)
+    return killed
 
 
 @pytest.mark.timeout(120)
@@ -49,8 +51,8 @@ def test_a_killed_worker_and_a_new_one_leave_every_element_once(tmp_path: Path) 
     saved = tmp_path / "saved"
     with LocalCluster(3, work_dir=str(tmp_path / "work"), **OPTIONS) as cluster:
         distributed_save(Dataset.range(COUNT).map(slowly), str(saved), cluster.target)
-        await_condition(lambda: chunks(saved) >= 8, 30.0, "the first chunks")
-        kill_a_child(cluster)
+        await_condition(lambda: len(streams(saved)) == 3, 30.0, "a chunk of each worker")
+        killed = kill_a_worker(cluster)
         cluster.add_worker()
         assert not is_done(str(saved)), "the worker was killed too late to show anything"
         await_condition(lambda: is_done(str(saved)), 60.0, "the end of the save")
@@ -58,6 +60,6 @@ def test_a_killed_worker_and_a_new_one_leave_every_element_once(tmp_path: Path) 
     seen = Counter(x for x, _ in found)
     assert len(found) == COUNT
     assert all(seen[x] == 1 for x in range(COUNT))
-    assert len({pid for _, pid in found}) == 4
+    assert {pid for _, pid in found} & set(killed), "what counted of the killed worker was made again"
     assert read_manifest(str(saved)).elements == COUNT
     assert sorted(path.name for path in saved.iterdir()) == ["DONE", "chunks", "manifest.json", "save.json"]
