@@ -57,12 +57,16 @@ def test_tasks() -> None:
 def test_tasks_of_one_worker() -> None:
     """What a worker says of itself is a table of its tasks with their state."""
     task = {**TASK, "dataset_id": "1000", "processing_mode": "OFF", "clients": ["a", "b"], "started": True}
-    tasks = [{**task, "total": None}, {**task, "total": 12345}, {**task, "total": None, "started": False}]
+    tasks = [
+        {**task, "total": None, "left_out": 4567},
+        {**task, "total": 12345},
+        {**task, "total": None, "started": False},
+    ]
     console = Console(width=100)
     with console.capture() as captured:
         for table in status_tables({"tasks": tasks, "rejected": {}}):
             console.print(table)
-    for expected in ("3 tasks", "1000", "OFF", "12,345", "running", "ended", "waiting"):
+    for expected in ("3 tasks", "1000", "OFF", "12,345", "4,567", "running", "ended", "waiting"):
         assert expected in captured.get()
 
 

@@ -105,8 +105,9 @@ HOSTED: Columns = {
     "mode": lambda row: str(row["processing_mode"]),
     "clients": lambda row: f"{len(row['clients']):,}",
     "produced": lambda row: f"{row['produced']:,}",
+    "left out": lambda row: f"{row.get('left_out', 0):,}",
     "state": lambda row: "ended" if row["total"] is not None else "running" if row["started"] else "waiting",
 }
 REJECTED: Columns = {"kind": lambda row: str(row["kind"]), "count": lambda row: f"{row['count']:,}"}
 ADDRESSES = {"address", "worker"}
-NUMERIC = {"tasks", "elements/s", "repetition", "clients", "delivered", "attempt", "produced", "count"}
+NUMERIC = {"tasks", "elements/s", "repetition", "clients", "delivered", "attempt", "produced", "left out", "count"}

@@ -97,12 +97,22 @@ def test_a_task_repeats_what_it_saw() -> None:
     check_renewed(node, one)
 
 
+def test_a_late_cache_knows_where_it_began() -> None:
+    """Another attempt that begins in a later repetition, before the cache's turn, plays what was seen in the first."""
+    source = nodes.Range(start=0, stop=10)
+    joined = nodes.Concatenate(inputs=(source, nodes.Cache(inputs=(source,))))
+    own, kept = [[(0, 1)], [(1, 2)], [(2, 3)]], [[(2, 4), (7, 9)], [(0, 2)], [(4, 6)]]
+    node = nodes.Repeat(inputs=(joined,), count=3)
+    seen = [value[3] for value in check_renewed(node, provided(own, kept))]
+    assert seen == [0, 2, 3, 7, 8, 1, 2, 3, 7, 8, 2, 2, 3, 7, 8]
+
+
 def test_two_caches_of_one_task_have_tapes_of_their_own() -> None:
     """Caches at different places of a pipeline do not mix, and tapes go with their owner."""
     inner = nodes.Cache(inputs=(nodes.Range(start=0, stop=4),))
     outer = nodes.Cache(inputs=(nodes.Map(inputs=(inner,), function=lambda x: -x),))
-    iterator = make_iterator(outer, provided([[(1, 3)]])())
-    assert [int(x) for x in iterator] == [-1, -2]
+    iterator = make_iterator(nodes.Repeat(inputs=(outer,), count=2), provided([[(1, 3)]])())
+    assert [int(x) for x in iterator] == [-1, -2] * 2
     before = len(cache._tapes)
     del iterator
     gc.collect()

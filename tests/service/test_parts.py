@@ -241,3 +241,9 @@ def test_an_id_stands_for_one_structure_and_compression(service: Service) -> Non
     ):
         with pytest.raises(InvalidArgumentError, match=f"{start} {difference}"):
             register_dataset(service.target, dataset, compression, dataset_id="one")
+
+
+def test_one_input_without_a_spec_leaves_all_open(make_service: Callable[..., Service]) -> None:
+    """Where only some inputs are known without running a function, the dataset is distributed all the same."""
+    pairs = Dataset.zip({"known": Dataset.range(3), "open": Dataset.range(3).map(lambda x: x)})
+    assert [*make_service(workers=1).read(pairs)] == [{"known": x, "open": x} for x in range(3)]

@@ -18,7 +18,7 @@ from zmqdata.errors import (
     NotFoundError,
     UnimplementedError,
 )
-from zmqdata.nodes import Node, split_sources
+from zmqdata.nodes import Node, known_spec, split_sources
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
 from zmqdata.specs import encode_spec
 from zmqdata.transport.addresses import parse_service
@@ -153,6 +153,6 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
 def _known_spec(node: Node) -> Any:
     """The spec as far as it follows from the nodes: registering must not run the user's functions here."""
     try:
-        return node.spec(_known_spec)
-    except Exception:  # a rule that needs the spec of an input that is not known
+        return known_spec(node)
+    except Exception:  # inputs that do not fit together are an error where they are run
         return None

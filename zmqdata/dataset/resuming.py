@@ -130,6 +130,8 @@ class DatasetIterator:
     def quarantine(self) -> list[Any]:
         """What ``map(on_error="skip")`` left out: number, node, error, traceback and split of each. The newest 1000.
 
+        What workers of the service leave out is in their logs and in ``zmqdata status --worker``, not here.
+
         >>> from zmqdata.dataset import Dataset
         >>> iterator = iter(Dataset.range(3).map(lambda x: 1 // int(x - 1), on_error="skip"))
         >>> list(iterator), [left_out.number for left_out in iterator.quarantine]

@@ -52,6 +52,14 @@ def identified(context: Context, ids: list[int]) -> Context:
     return replace(context, seed=seed, fixed_seed=fixed_seed, repetition=repetition, iteration=iteration)
 
 
+def origins_of(context: Context) -> dict[tuple[int, ...], Any] | None:
+    """Where a repeat above keeps, through restoring, how the caches of a task began: see ``ResetCounter``.
+
+    None where nothing is split, or nothing above repeats, so that nobody will ask a cache again.
+    """
+    return getattr(context.providers[0], "origins", None) if context.providers else None
+
+
 class Tape:
     """The elements of one run of an input, as far as they were pulled, and how to pull the others again.
 
@@ -120,12 +128,22 @@ class MemoryCacheIterator(ElementIterator):
         self._at = 0  # the number of the input's next element
         self._place = context.path if context.providers else ()
         found = _tapes.get(self._owner, {}).get(self._place)
-        self._tape = self._new_tape(identity(context)) if found is None else found
+        self._tape = self._first_tape() if found is None else found
 
-    def _new_tape(self, ids: list[int], start: Any = None) -> Tape:
+    def _first_tape(self) -> Tape:
+        origins, path = origins_of(self._context), self._context.path
+        if origins is not None and path in origins:  # the tape of another worker is not here
+            return self._new_tape(*origins[path])
+        ids = identity(self._context)
+        self._input = self._make_input(ids)
+        start = self._input.state()
+        if origins is not None:
+            origins[path] = ids, start
+        return self._new_tape(ids, start)
+
+    def _new_tape(self, ids: list[int], start: Any) -> Tape:
         """A tape with nothing on it, for all iterators that are made from now on."""
-        self._input, self._at = self._make_input(ids), 0
-        tape = Tape(ids, self._input.state() if start is None else start)
+        tape = Tape(ids, start)
         _tapes.setdefault(self._owner, {})[self._place] = tape
         return tape
 

@@ -14,11 +14,16 @@ class ResetCounter:
     """A split provider whose state also tells how often it was reset since it was last asked for a split.
 
     A provider's own state counts the entries of its ledger, in which a reset leaves no trace before the next split.
+
+    Attributes:
+        origins: for the caches that began with this provider, by their path: the identity of the context of their first
+            run, and the state of their input then. Later repetitions need it, and the providers have moved on by then.
     """
 
     def __init__(self, provider: SplitProvider) -> None:
         self._provider = provider
         self._resets = 0
+        self.origins: dict[tuple[int, ...], Any] = {}
 
     def next_split(self) -> Split | None:
         split = self._provider.next_split()
@@ -40,10 +45,8 @@ class ResetCounter:
             self.reset()
 
 
-def _counting(providers: tuple[SplitProvider, ...] | None) -> tuple[SplitProvider, ...] | None:
-    if providers is None:
-        return None
-    return tuple(one if isinstance(one, ResetCounter) else ResetCounter(one) for one in providers)
+def _counting(providers: tuple[SplitProvider, ...] | None) -> tuple[ResetCounter, ...]:
+    return tuple(one if isinstance(one, ResetCounter) else ResetCounter(one) for one in providers or ())
 
 
 def _refills(node: nodes.Node) -> bool:
@@ -61,7 +64,8 @@ class RepeatIterator(ElementIterator):
 
     def __init__(self, node: nodes.Repeat, context: Context) -> None:
         self._node = node
-        self._context = replace(context, providers=_counting(context.providers))
+        self._providers = _counting(context.providers)
+        self._context = context if context.providers is None else replace(context, providers=self._providers)
         self._done = 0
         self._found = False
         self._input = self._make_input()
@@ -91,7 +95,7 @@ class RepeatIterator(ElementIterator):
         if self._done == self._node.count:
             return
         self._found = False
-        for provider in self._context.providers or ():
+        for provider in self._providers:
             provider.reset()
         self._input = self._make_input()
 
@@ -99,15 +103,19 @@ class RepeatIterator(ElementIterator):
         if self._done == self._node.count:
             return [self._done, self._found, None, None]
         # Inputs that have ended or not begun say nothing of their providers, which are in this repetition all the same.
-        providers = [provider.state() for provider in self._context.providers or ()]
+        providers = [
+            [one.state(), [[list(path), origin] for path, origin in one.origins.items()]] for one in self._providers
+        ]
         return [self._done, self._found, self._input.state(), providers]
 
     def restore(self, state: Any) -> None:
         self._done, self._found, inner, states = state
         if self._done != self._node.count:
+            for provider, (_, origins) in zip(self._providers, states, strict=True):
+                provider.origins.update((tuple(path), origin) for path, origin in origins)
             # Made before the providers move: a cache notes where its input begins.
             self._input = self._make_input()
-            for provider, entries in zip(self._context.providers or (), states, strict=True):
+            for provider, (entries, _) in zip(self._providers, states, strict=True):
                 provider.restore(entries)
             self._input.restore(inner)
 

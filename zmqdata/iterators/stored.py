@@ -12,7 +12,7 @@ from zmqdata import nodes
 from zmqdata.chunks import CHUNK_BYTES, ChunkReader, ChunkWriter
 from zmqdata.errors import AlreadyExistsError, DataServiceError, FailedPreconditionError, NotFoundError
 from zmqdata.iterators.base import Context, ElementIterator, failure, input_iterator, make_iterator
-from zmqdata.iterators.cache import MemoryCacheIterator, copied, identified, identity, played
+from zmqdata.iterators.cache import copied, identified, identity, played
 from zmqdata.manifests import Chunk, Manifest, read_manifest, remove_chunks, spec_text, write_manifest
 from zmqdata.specs import merge_specs, spec_of
 
@@ -142,8 +142,8 @@ class FileCacheIterator(ElementIterator):
             path = os.path.join(self._folder, LOCK)
             raise AlreadyExistsError(
                 f"{self._node.label}: There appears to be a concurrent caching iterator running: {path!r} is held by "
-                f"{_content(path)}. Let it end, or close() it, or give each reader (in the service: each worker) a "
-                "file name of its own"
+                f"{_content(path)}. Let it end, or close() it, or give each reader a file name of its own; in the "
+                "service, run one worker on each machine, or let cache() keep the elements in memory"
             )
 
     def _record(self) -> Any:
@@ -268,12 +268,6 @@ def kept_element(node: nodes.Cache, index: int) -> tuple[Any] | None:
         return (next(reader),)
     finally:
         reader.close()
-
-
-@make_iterator.register(nodes.Cache)
-def make_cache_iterator(node: nodes.Cache, context: Context) -> ElementIterator:
-    """An iterator over a cache in memory or in files."""
-    return FileCacheIterator(node, context) if node.filename else MemoryCacheIterator(node, context)
 
 
 @make_iterator.register(nodes.Snapshot)

@@ -24,11 +24,17 @@ from zmqdata.splits import Split, SplitProvider
 from zmqdata.transport.folders import own_folder
 from zmqdata.worker.ledger import LedgerProvider, Stopped
 from zmqdata.worker.output import Output
+from zmqdata.worker.quarantine import TaskQuarantine
 
 log = logging.getLogger(__name__)
 
 
-def _context(definition: TaskDefinition, providers: tuple[SplitProvider, ...] | None, options: Options) -> Context:
+def _context(
+    definition: TaskDefinition,
+    providers: tuple[SplitProvider, ...] | None,
+    options: Options,
+    quarantine: TaskQuarantine,
+) -> Context:
     """What a task's pipeline runs in. It is the same for every attempt.
 
     Nothing unseeded is the same in two iterations: ``fixed_seed`` is the task's. Copies (OFF) have nothing in common.
@@ -40,6 +46,7 @@ def _context(definition: TaskDefinition, providers: tuple[SplitProvider, ...] | 
         iteration=definition.repetition,
         providers=providers,
         options=options,
+        quarantine=quarantine,
     )
 
 
@@ -67,6 +74,7 @@ class TaskRunner:
     ) -> None:
         self.definition = definition
         self.key = (definition.task, definition.attempt)
+        self.quarantine = TaskQuarantine(definition.task)
         self.providers = [self._provider(source, entries) for source, entries in enumerate(definition.ledger)]
         self._pipeline = pipeline
         self._reason = reason
@@ -147,7 +155,7 @@ class TaskRunner:
         task = self.definition
         node = shard_statically(whole, task.processing_mode, task.num_shards, task.shard, task.iteration_seed)
         providers = tuple(self.providers) if task.processing_mode == "DYNAMIC" else None
-        return make_iterator(node, _context(task, providers, options_of(whole)))
+        return make_iterator(node, _context(task, providers, options_of(whole), self.quarantine))
 
     def _produce(self, iterator: ElementIterator) -> None:
         while True:
@@ -194,5 +202,6 @@ class TaskRunner:
 
     def _finish(self, dropped: int) -> None:
         self._output.hand_over()
+        self.quarantine.end()
         if not self._stopped:
             self._post(c.Exhausted(*self.key, self._output.number, dropped))

@@ -179,7 +179,8 @@ class WorkerShell:
             self.rejects.count(sockets.sender(frames), where, str(error))
             return True
         if isinstance(message, m.RequestStatus) and peer != c.DISPATCHER:
-            status = status_of(self.core, self.config, self.rejects.counts)
+            left_out = {key: runner.quarantine.shown() for key, runner in self.runners.items()}
+            status = status_of(self.core, self.config, self.rejects.counts, left_out)
             self._send(c.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))
         elif isinstance(message, m.OpenLink | m.Grant | m.CloseLink) == (peer != c.DISPATCHER):
             self._handle(c.Received(peer, message))

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from zmqdata.config import WorkerConfig
 from zmqdata.core.worker import HostedTask, WorkerCore
 
+NOTHING_LEFT_OUT: dict[str, Any] = {"left_out": 0, "quarantine": []}
 
-def status_of(core: WorkerCore, config: WorkerConfig, rejected: Counter[str]) -> dict[str, Any]:
-    """Configuration, tasks and clients, as a JSON-compatible dict. Pipelines are named, never shown."""
+
+def status_of(
+    core: WorkerCore,
+    config: WorkerConfig,
+    rejected: Counter[str],
+    left_out: Mapping[tuple[int, int], dict[str, Any]],
+) -> dict[str, Any]:
+    """Configuration, tasks and clients, as a JSON-compatible dict. Pipelines are named, never shown.
+
+    ``left_out``: what the attempts of tasks left out, as ``TaskQuarantine.shown`` gives it.
+    """
     return {
         "worker": core.profile.address,
         "config": asdict(config),
         "registered": core.registered,
-        "tasks": [_task(task) for task in core.tasks.values()],
+        "tasks": [_task(task) | left_out.get(task.key, NOTHING_LEFT_OUT) for task in core.tasks.values()],
         "finished_tasks": [task.definition.task for task in core.tasks.values() if task.total is not None],
         "deleted_tasks": list(core.dropped),
         "clients": list(core.links.by_client),

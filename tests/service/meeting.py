@@ -1,0 +1,67 @@
+"""Where tasks of a service in this process meet: pipelines wait here for each other, and say which task ran them.
+
+Everything is a function at module level, so that the copies of a pipeline that the tasks have share what is here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from tests.service.conftest import Service
+from zmqdata import Dataset
+
+DEADLINE = 20.0
+
+_places = itertools.count()
+_arrived: dict[int, Counter[str]] = {}
+_changed = threading.Condition()
+
+
+def _task() -> str:
+    """The thread of a task has its name; "" anywhere else, as where one element is run for its spec."""
+    name = threading.current_thread().name
+    return name if name.startswith("zmqdata-task") else ""
+
+
+def _one(element: tuple[Any, ...]) -> Any:
+    return element[0] if len(element) == 1 else element
+
+
+def _arrive(place: int, tasks: int, each: int, *element: Any) -> Any:
+    task = _task()
+    if task:
+        with _changed:
+            arrived = _arrived.setdefault(place, Counter())
+            arrived[task] += 1
+            _changed.notify_all()
+            if arrived[task] >= each:
+                enough = _changed.wait_for(lambda: sum(n >= each for n in arrived.values()) >= tasks, DEADLINE)
+                if not enough:
+                    raise TimeoutError(f"of {tasks} tasks, only these came: {dict(arrived)}")
+    return _one(element)
+
+
+def _tagged(*element: Any) -> Any:
+    return _task(), _one(element)
+
+
+def meeting(dataset: Dataset, each: int = 1, tasks: int = 2) -> Dataset:
+    """The same elements; nobody gets on before so many tasks have come so far, so that each has a part of them."""
+    return dataset.map(partial(_arrive, next(_places), tasks, each))
+
+
+def by_task(service: Service, dataset: Dataset, mode: Any = "distributed_epoch") -> list[list[Any]]:
+    """What each task that gave something gave, in its order."""
+    found: dict[str, list[Any]] = {}
+    for task, element in service.read(dataset.map(_tagged), mode):
+        found.setdefault(task, []).append(element)
+    return list(found.values())
+
+
+def together(parts: list[list[Any]]) -> list[Any]:
+    """The elements of all tasks, sorted."""
+    return sorted(itertools.chain.from_iterable(parts))

@@ -1,0 +1,120 @@
+"""Which iterator a cache has, and the file cache of a pipeline that is split: a folder that goes with its task.
+
+The writing and reading is that of ``stored``, whose files belong to everybody who reads the dataset.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import itertools
+import os
+import shutil
+from collections.abc import MutableMapping
+from contextlib import suppress
+from typing import Any, TextIO
+from weakref import WeakKeyDictionary, finalize
+
+from zmqdata import nodes
+from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator
+from zmqdata.iterators.cache import MemoryCacheIterator, origins_of
+from zmqdata.iterators.stored import FileCacheIterator
+
+PREFIX = "task-"
+_HELD = "held"
+
+
+class TaskFolder:
+    """A folder below that of the cache, for as long as its owner lives.
+
+    Args:
+        parent: the folder of the cache.
+        owner: what lives as long as the task: the folder is removed when nobody has it any more.
+
+    Attributes:
+        path: of the folder; until it is claimed one that never exists.
+    """
+
+    def __init__(self, parent: str, owner: object) -> None:
+        self.path = os.path.join(parent, PREFIX)
+        self._parent = parent
+        self._held: list[tuple[str, TextIO]] = []
+        finalize(owner, _remove, self._held)
+
+    def claim(self) -> None:
+        """Makes the folder, and removes those of tasks that were killed."""
+        if self._held:
+            return
+        os.makedirs(self._parent, exist_ok=True)
+        with open(os.path.join(self._parent, "tasks"), "a", encoding="utf-8") as turnstile:
+            fcntl.flock(turnstile, fcntl.LOCK_EX)
+            taken = set(glob.glob(os.path.join(glob.escape(self._parent), PREFIX + "*")))
+            for other in taken:
+                self._remove_unheld(other)
+            names = (os.path.join(self._parent, f"{PREFIX}{number}") for number in itertools.count())
+            self.path = next(name for name in names if name not in taken)
+            os.mkdir(self.path)
+            held = _open_lock(self.path)
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self._held.append((self.path, held))
+
+    def _remove_unheld(self, folder: str) -> None:
+        with suppress(OSError), _open_lock(folder) as lock:  # held, or removed by its own task at this moment
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open_lock(folder: str) -> TextIO:
+    return open(os.path.join(folder, _HELD), "a", encoding="utf-8")
+
+
+def _remove(held: list[tuple[str, TextIO]]) -> None:
+    for folder, lock in held:
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.close()
+
+
+_folders: MutableMapping[object, dict[tuple[int, ...], TaskFolder]] = WeakKeyDictionary()
+
+
+class SplitCacheIterator(FileCacheIterator):
+    """Plays what its own task saw, as a memory cache does: the files of other tasks hold other elements.
+
+    Its folder is not there after the task, nor where another worker goes on with it; that one pulls again what was in
+    it, from the splits that were pulled then.
+    """
+
+    def __init__(self, node: nodes.Cache, context: Context) -> None:
+        super().__init__(node, context)
+        assert context.providers
+        owner, path = context.providers[0], context.path
+        found = _folders.setdefault(owner, {})
+        if path not in found:
+            found[path] = TaskFolder(node.folder, owner)
+        self._place = found[path]
+        self._folder = self._place.path
+        origins = origins_of(context)
+        assert origins is not None
+        if path not in origins:
+            source = input_iterator(node, context)
+            origins[path] = self._ids, source.state()
+            source.close()
+        self._ids, self._origin = origins[path]
+
+    def _begin_input(self, state: Any) -> None:
+        super()._begin_input(self._origin if state is None else state)
+
+    def _begin_recording(self, at: tuple[int, int]) -> None:
+        self._place.claim()
+        self._folder = self._place.path
+        super()._begin_recording(at)
+
+
+@make_iterator.register(nodes.Cache)
+def make_cache_iterator(node: nodes.Cache, context: Context) -> ElementIterator:
+    """An iterator over a cache in memory or in files; over its input where a task has nobody to replay it for."""
+    if context.providers and origins_of(context) is None:
+        return input_iterator(node, context)
+    if not node.filename:
+        return MemoryCacheIterator(node, context)
+    return SplitCacheIterator(node, context) if context.providers else FileCacheIterator(node, context)
