@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from zmqdata.client.distribute import register_dataset as register_dataset
     from zmqdata.client.options import CrossTrainerCache as CrossTrainerCache
     from zmqdata.client.policies import ShardingPolicy as ShardingPolicy
+    from zmqdata.client.saving import distributed_save as distributed_save
     from zmqdata.cluster.local import LocalCluster as LocalCluster
     from zmqdata.config import DispatcherConfig as DispatcherConfig
     from zmqdata.config import WorkerConfig as WorkerConfig
@@ -79,6 +80,7 @@ _HOMES = {
     "WorkerConfig": "zmqdata.config",
     "WorkerServer": "zmqdata.worker.server",
     "distribute": "zmqdata.client.distribute",
+    "distributed_save": "zmqdata.client.saving",
     "from_dataset_id": "zmqdata.client.distribute",
     "register_dataset": "zmqdata.client.distribute",
     "set_random_seed": "zmqdata.dataset",

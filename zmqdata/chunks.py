@@ -1,120 +1,46 @@
-"""Elements in files: a folder with chunks of blocks and a manifest that says what they are. Running pipelines over it
-belongs to ``iterators``.
+"""Elements in files: chunks, which are rows of blocks, each with its lengths and a checksum.
 
-A chunk is a row of blocks, each with its lengths and a checksum. The manifest is written last, by renaming: without it
-a folder holds nothing.
+Which chunks a folder holds is for ``manifests``; running pipelines over them belongs to ``iterators``.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
-from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct as Layout
 from struct import error as LayoutError
 from typing import Any, BinaryIO
 
 import msgspec
 
-from zmqdata.blocks import BlockBuilder, Compression, decode_block
-from zmqdata.errors import DataLossError, NotFoundError, ProtocolError
-from zmqdata.specs import decode_spec, encode_spec
+from zmqdata.blocks import BlockBuilder, Compression, DecodedBlock, decode_block
+from zmqdata.errors import DataLossError, ProtocolError
+from zmqdata.files import files_of
+from zmqdata.manifests import Chunk
 
 BLOCK_BYTES = 1 << 20
 BLOCK_ELEMENTS = 4096
 CHUNK_BYTES = 256 << 20
-MANIFEST = "manifest.json"
-_FORMAT = "zmqdata elements 1"
+UNKNOWN_SIZE = -1
+"""In place of the bytes of a chunk that nobody has told."""
 _HEAD = Layout("<4sIQI")  # mark, bytes of the header, bytes of the frames, checksum of both
 _MARK = b"zqb1"
 
 
-class Chunk(msgspec.Struct, frozen=True):
-    """One file of a folder: how many elements it holds, in how many bytes."""
-
-    name: str
-    elements: int
-    nbytes: int
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """What a folder holds.
-
-    Attributes:
-        run: tells what was written at one time from what was written at another.
-        spec: of the elements, encoded, or None where there are none to tell.
-    """
-
-    run: str
-    compression: str | None
-    spec: str | None
-    chunks: tuple[Chunk, ...]
-    format: str = _FORMAT
-
-    @property
-    def elements(self) -> int:
-        """How many there are in all chunks."""
-        return sum(chunk.elements for chunk in self.chunks)
-
-    @property
-    def element_spec(self) -> Any:
-        return None if self.spec is None else decode_spec(b64decode(self.spec))
-
-
-def spec_text(spec: Any) -> str | None:
-    """A spec as a manifest holds it."""
-    return None if spec is None else b64encode(encode_spec(spec)).decode()
-
-
-def write_manifest(folder: str, manifest: Manifest) -> None:
-    """Make the chunks that it names the content of the folder, and remove all others."""
-    content = msgspec.to_builtins(manifest)
-    checked = {**content, "checksum": _checksum(content)}
-    path = os.path.join(folder, MANIFEST)
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump(checked, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path + ".new", path)
-    remove_chunks(folder, {chunk.name for chunk in manifest.chunks})
-
-
-def remove_chunks(folder: str, keep: set[str]) -> None:
-    """Remove the chunks of a folder but those named."""
-    for name in os.listdir(folder):
-        if name.endswith(".chunk") and name not in keep:
-            os.remove(os.path.join(folder, name))
-
-
-def _checksum(content: Any) -> int:
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
-
-
-def read_manifest(folder: str) -> Manifest:
-    """What a folder holds.
-
-    Raises:
-        NotFoundError: there is no manifest.
-        DataLossError: it cannot be read.
-    """
-    path = os.path.join(folder, MANIFEST)
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-        checksum = content.pop("checksum")
-        manifest = msgspec.convert(content, Manifest)
-    except (FileNotFoundError, NotADirectoryError):
-        raise NotFoundError(
-            f"{folder!r} holds no saved dataset: there is no {MANIFEST} in it. Check the path; a save that was broken "
-            "off leaves none"
-        ) from None
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise DataLossError(f"{path} is damaged: {error}") from None
-    if checksum != _checksum(content) or manifest.format != _FORMAT:
-        raise DataLossError(f"{path} is damaged, or of another version: its checksum does not fit")
-    return manifest
+def write_block(file: BinaryIO, meta: bytes, frames: Sequence[Any]) -> int:
+    """Append a block to a chunk; returns the bytes that it takes there."""
+    views = [memoryview(frame).cast("B") for frame in frames]
+    header = msgspec.msgpack.encode((meta, [len(view) for view in views]))
+    checksum = zlib.crc32(header)
+    for view in views:
+        checksum = zlib.crc32(view, checksum)
+    size = sum(map(len, views))
+    file.write(_HEAD.pack(_MARK, len(header), size, checksum))
+    file.write(header)
+    for view in views:
+        file.write(view)
+    return _HEAD.size + len(header) + size
 
 
 class ChunkWriter:
@@ -157,19 +83,9 @@ class ChunkWriter:
         if not self._builder.count:
             return
         block = self._builder.build(self._compression)
-        frames = [memoryview(frame).cast("B") for frame in block.frames]
-        header = msgspec.msgpack.encode((block.meta, [len(frame) for frame in frames]))
-        checksum = zlib.crc32(header)
-        for frame in frames:
-            checksum = zlib.crc32(frame, checksum)
-        size = sum(map(len, frames))
-        self._file.write(_HEAD.pack(_MARK, len(header), size, checksum))
-        self._file.write(header)
-        for frame in frames:
-            self._file.write(frame)
+        self.nbytes += write_block(self._file, block.meta, block.frames)
         self._file.flush()
         self.elements += block.count
-        self.nbytes += _HEAD.size + len(header) + size
 
     def finish(self) -> Chunk:
         """Write the rest and close the file, which is on the disk afterwards."""
@@ -183,8 +99,8 @@ class ChunkWriter:
         self._file.close()
 
 
-def read_block(file: BinaryIO) -> Iterator[Any] | None:
-    """The elements of the next block of a chunk, or None at its end.
+def read_block(file: BinaryIO) -> DecodedBlock | None:
+    """The next block of a chunk, or None at its end.
 
     Raises:
         DataLossError: it is truncated or damaged.
@@ -202,7 +118,7 @@ def read_block(file: BinaryIO) -> Iterator[Any] | None:
         for length in sizes:
             frames.append(content[at : at + length])
             at += length
-        return decode_block(meta, frames, allow_objects=False).elements()
+        return decode_block(meta, frames, allow_objects=False)
     except DataLossError:
         raise
     except (ProtocolError, ValueError, TypeError, MemoryError, OverflowError, LayoutError) as error:
@@ -210,16 +126,28 @@ def read_block(file: BinaryIO) -> Iterator[Any] | None:
 
 
 class ChunkReader:
-    """Reads the elements of a folder in order. Damage is one DataLossError, behind which the next chunk follows."""
+    """Reads the elements of chunks in order. Damage is one DataLossError, behind which the next chunk follows.
 
-    def __init__(self, folder: str, manifest: Manifest) -> None:
+    Args:
+        folder: where they are.
+        chunks: which; more may be added behind the end.
+    """
+
+    def __init__(self, folder: str, chunks: Iterable[Chunk]) -> None:
         self._folder = folder
-        self._chunks = manifest.chunks
+        self._files = files_of(folder)
+        self._chunks = list(chunks)
         self._chunk = 0
         self._file: BinaryIO | None = None
         self._offset = 0  # of the block that is being read
         self._taken = 0  # elements of that block
+        self._before = 0  # elements of this chunk's blocks before it
+        self._count = 0  # elements in it
         self._block: Iterator[Any] = iter(())
+
+    def add(self, chunks: Iterable[Chunk]) -> None:
+        """More to read, once the present ones are at their end."""
+        self._chunks.extend(chunks)
 
     def __iter__(self) -> ChunkReader:
         return self
@@ -241,6 +169,8 @@ class ChunkReader:
             assert self._file is not None
             offset = self._file.tell()
             block = read_block(self._file)
+            if block is None:
+                self._check_count(chunk)
         except (DataLossError, OSError) as error:
             self._next_chunk()
             raise DataLossError(
@@ -249,19 +179,25 @@ class ChunkReader:
         if block is None:
             self._next_chunk()
         else:
-            self._block, self._offset, self._taken = block, offset, 0
+            self._before += self._count
+            self._block, self._offset, self._taken, self._count = block.elements(), offset, 0, len(block)
 
     def _open(self, chunk: Chunk) -> None:
         path = os.path.join(self._folder, chunk.name)
-        self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
-        size = os.fstat(self._file.fileno()).st_size
-        if size != chunk.nbytes:
+        self._file = self._files.open(path, "rb")
+        size = self._files.size(path)
+        if chunk.nbytes != UNKNOWN_SIZE and size != chunk.nbytes:
             raise DataLossError(f"it has {size} bytes, and {chunk.nbytes} were written")
+
+    def _check_count(self, chunk: Chunk) -> None:
+        found = self._before + self._count
+        if found != chunk.elements:
+            raise DataLossError(f"it has {found} elements, and {chunk.elements} were written")
 
     def _next_chunk(self) -> None:
         self.close()
         self._chunk += 1
-        self._offset = self._taken = 0
+        self._offset = self._taken = self._before = self._count = 0
 
     def skip(self, count: int) -> None:
         """Leave out elements; whole chunks without reading them."""
@@ -272,17 +208,18 @@ class ChunkReader:
             next(self)
 
     def state(self) -> Any:
-        """Where it is: chunk, byte and element."""
-        return [self._chunk, self._offset, self._taken]
+        """Where it is: chunk, byte, element there, and elements of the chunk before that byte."""
+        return [self._chunk, self._offset, self._taken, self._before]
 
     def restore(self, state: Any) -> None:
         """Continue where ``state`` was taken."""
-        self._chunk, offset, taken = state
+        self._chunk, offset, taken, before = state
         if taken:
             self._open(self._chunks[self._chunk])
             assert self._file is not None
             self._file.seek(offset)
             self._next_block()
+            self._before = before
             for _ in range(taken):
                 next(self)
 

@@ -53,7 +53,7 @@ class Arguments(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> int:
-    """Runs ``zmqdata dispatcher|worker|status``.
+    """Runs ``zmqdata dispatcher|worker|status|save-status``.
 
     Args:
         arguments: without the program's name; None: those of this process.
@@ -62,7 +62,12 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
     Returns:
         The exit code.
     """
-    commands = {"dispatcher": dispatcher_main, "worker": worker_main, "status": status_main}
+    commands = {
+        "dispatcher": dispatcher_main,
+        "worker": worker_main,
+        "status": status_main,
+        "save-status": save_status_main,
+    }
     parser = Arguments(
         prog=program,
         description="Move elements of Python input pipelines from workers into training loops.",
@@ -244,6 +249,30 @@ def show_status(chosen: argparse.Namespace) -> int:
     for table in status_tables(found):
         console.print(table)
     return 0
+
+
+# --- save-status
+
+
+def save_status_main(arguments: Sequence[str], program: str = "zmqdata save-status") -> int:
+    """Prints how far a distributed save is; returns the exit code, 1 when the save has failed."""
+    parser = Arguments(prog=program, description="Tells how far a distributed_save is, by what is in its folder.")
+    parser.add_argument("path", metavar="PATH", help="the folder, or the URL, that was given to distributed_save")
+    parser.add_argument("--follow", action="store_true", help="show a bar until the save has ended")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    chosen = parser.parse_args(arguments)
+    return guarded(program, lambda: show_save(chosen.path, chosen.follow, chosen.json))
+
+
+def show_save(path: str, follows: bool, as_json: bool) -> int:
+    """Prints how far the save into a folder is."""
+    from rich.console import Console
+
+    from zmqdata.savestatus import FAILED, follow, progress_of
+
+    found = follow(path, Console(stderr=True)) if follows else progress_of(path)
+    say(json.dumps(found.fields, indent=2) if as_json else found.line)
+    return 1 if found.state == FAILED else 0
 
 
 # --- what the commands share

@@ -81,7 +81,7 @@ class DispatcherConfig:
     )
     worker_max_concurrent_snapshots: int = setting(
         SNAPSHOTS_PER_WORKER,
-        "how many streams of distributed_save, which is to come, each worker writes at a time; 0: the default",
+        "how many streams of distributed_save each worker writes at a time; 0: the default",
         least=0,
     )
     client_timeout_ms: int = milliseconds(
@@ -217,7 +217,7 @@ class WorkerConfig:
         10 << 30, "how many bytes of elements each task keeps for a cross-trainer cache", least=1, most=MOST_BYTES
     )
     snapshot_max_chunk_size_bytes: int = setting(
-        6 << 30, "the largest chunk that distributed_save, which is to come, writes, in bytes", least=1, most=MOST_BYTES
+        6 << 30, "about the largest chunk that distributed_save writes, in bytes", least=1, most=MOST_BYTES
     )
     shutdown_quiet_period_ms: int = milliseconds(
         0,

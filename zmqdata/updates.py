@@ -245,6 +245,34 @@ class FailIterationUpdate(Update, frozen=True):
     text: str
 
 
+class CommitChunkUpdate(Update, frozen=True):
+    """A chunk of a task that is saved counts, and its elements with it, whether or not it has its final name yet.
+
+    It was written under ``attempt`` and holds elements ``first ... stop - 1`` in ``size`` bytes; ``spec`` as in
+    ``ChunkWritten``.
+    """
+
+    task: int
+    attempt: int
+    first: int
+    stop: int
+    size: int
+    spec: bytes = b""
+
+
+class FailSaveUpdate(Update, frozen=True):
+    """What kept a save from going on, as the pipeline's failure; the iteration fails with it."""
+
+    iteration: int
+    failure: bytes
+
+
+class EndSaveUpdate(Update, frozen=True):
+    """The marker that ends a save, for good or ill, is on the disk."""
+
+    iteration: int
+
+
 class RemoveJobUpdate(Update, frozen=True):
     """A job was collected with its iterations, tasks and clients; the same name may begin anew."""
 
@@ -279,5 +307,8 @@ AnyUpdate = (
     | RestoreRoundsUpdate
     | CloseTaskListUpdate
     | FailIterationUpdate
+    | CommitChunkUpdate
+    | FailSaveUpdate
+    | EndSaveUpdate
     | RemoveJobUpdate
 )

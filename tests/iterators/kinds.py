@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata.chunks import ChunkWriter
 from zmqdata.client.distribute import DataServiceDataset
 from zmqdata.dataset import (
     CsvDataset,
@@ -27,8 +28,10 @@ from zmqdata.dataset import (
     TextLineDataset,
     TFRecordDataset,
 )
-from zmqdata.nodes import AssertCardinality, Cache, Elements, Node, Snapshot, StaticShard, every_node
+from zmqdata.manifests import Chunk, Manifest, SaveDescription, begin_save, chunk_path, finish_save
+from zmqdata.nodes import AssertCardinality, Cache, Elements, LoadGrowing, Node, Snapshot, StaticShard, every_node
 from zmqdata.records import TFRecordWriter
+from zmqdata.specs import TensorSpec
 
 Make = Callable[[int], Dataset]
 Step = Callable[[int], Callable[[Dataset], Dataset]]
@@ -116,7 +119,28 @@ def files() -> Path:
         base.execute("CREATE TABLE numbers (x)")
         base.executemany("INSERT INTO numbers VALUES (?)", [(x,) for x in range(4)])
     Dataset.range(7).save(folder / "saved")
+    save_in_chunks(str(folder / "chunks"))
     return folder
+
+
+def save_in_chunks(folder: str) -> None:
+    """What ``distributed_save`` leaves of seven numbers in two streams."""
+    begin_save(folder, SaveDescription("run", None, None, 7))
+    made = []
+    for name, numbers in (("chunk_0_0_2", (0, 1)), ("chunk_1_0_4", (2, 3, 4, 5)), ("chunk_0_1_1", (6,))):
+        path = Path(chunk_path(folder, name))
+        path.parent.mkdir(exist_ok=True)
+        writer = ChunkWriter(str(path), None)
+        for number in numbers:
+            writer.add(np.int64(number))
+        chunk = writer.finish()
+        made.append(Chunk(f"chunks/{name}", chunk.elements, chunk.nbytes))
+    finish_save(folder, Manifest("run", None, None, tuple(made), splittable=True))
+
+
+def growing(folder: str) -> Dataset:
+    """As ``load(wait=True)`` makes it of a save that was running then."""
+    return Dataset(LoadGrowing(path=folder, run="run", elements_spec=TensorSpec((), np.int64)))
 
 
 def paths(kind: str) -> list[str]:
@@ -140,6 +164,8 @@ SOURCES: list[Make] = [
     lambda n: CsvDataset(paths("csv")[:n], [0], select_cols=[0]).map(total),
     lambda n: SqlDataset("sqlite", files() / "base", "SELECT x FROM numbers ORDER BY x", (int,)).take(n).map(total),
     lambda n: Dataset.load(files() / "saved").take(n),
+    lambda n: Dataset.load(files() / "chunks").take(n),
+    lambda n: growing(str(files() / "chunks")).take(n),
 ]
 
 

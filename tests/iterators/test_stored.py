@@ -14,10 +14,10 @@ import pytest
 
 from tests.iterators.checks import check_restore, outcomes, plain, run
 from zmqdata import chunks, nodes
-from zmqdata.chunks import read_manifest
 from zmqdata.errors import AlreadyExistsError, DataLossError, FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.stored import kept_element, lock_folder, save_elements
+from zmqdata.manifests import read_manifest
 
 NINE = [plain(np.int64(number)) for number in range(9)]
 

@@ -40,3 +40,13 @@ def test_what_was_saved_describes_itself() -> None:
     assert (node.label, node.cardinality, infer(node)) == ("load('/a')", 5, INT)
     with pytest.raises(UnimplementedError, match="Cannot create split providers for dataset of type LoadDataset"):
         _ = node.split_source
+
+
+def test_what_was_saved_in_chunks_is_split_by_chunk() -> None:
+    """Tasks share the chunks of a finished save; those of one that grows nobody can count."""
+    node = nodes.Load(path="/a", run="r", count=5, elements_spec=INT, chunks=3)
+    assert node.split_source == IndexSplits(3)
+    growing = nodes.LoadGrowing(path="/a", run="r", elements_spec=INT)
+    assert (growing.label, growing.cardinality, infer(growing)) == ("load('/a', wait=True)", -2, INT)
+    with pytest.raises(UnimplementedError, match=r"call load\(\) again once the save is done"):
+        _ = growing.split_source

@@ -25,6 +25,7 @@ from zmqdata.blocks.codec import (
     DecodedBlock,
     EncodedBlock,
     decode_block,
+    decode_meta,
 )
 from zmqdata.blocks.compression import CODECS, Compression, validate_compression
 from zmqdata.blocks.references import ReferenceBuilder, ReferencedBlock
@@ -43,5 +44,6 @@ __all__ = [
     "ReferencedBlock",
     "Structure",
     "decode_block",
+    "decode_meta",
     "validate_compression",
 ]

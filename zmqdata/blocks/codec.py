@@ -243,7 +243,7 @@ def decode_block(
     Raises:
         ProtocolError: whatever is wrong with the bytes.
     """
-    header = _decode_meta(meta)
+    header = decode_meta(meta)
     if header.structure is not None:
         structure = Structure(header.structure)
     if structure is None:
@@ -258,7 +258,12 @@ def decode_block(
     return DecodedBlock(structure, header.count, nbytes, columns)
 
 
-def _decode_meta(meta: Buffer) -> BlockMeta:
+def decode_meta(meta: Buffer) -> BlockMeta:
+    """The header of a block.
+
+    Raises:
+        ProtocolError: it is none.
+    """
     try:
         return _decoder.decode(meta)
     except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError, MemoryError) as error:

@@ -28,6 +28,8 @@ class Admission:
         """The error to refuse an ask with; None when it may be granted."""
         job = ask.job
         dataset = self.state.datasets.get(job.dataset_id)
+        if job.save is not None:
+            return InvalidArgumentError, "A save has no clients: begin it with zmqdata.distributed_save()."
         if dataset is None:
             return NotFoundError, f"Dataset id {job.dataset_id} not found."
         found = self._of_name(job) or self._of_consumers(ask, dataset) or self._of_dataset(job, dataset)
@@ -54,6 +56,7 @@ class Admission:
             ("data transfer", *("local" if one.by_reference else "remote" for one in (existing, asked))),
             ("target workers", existing.target_workers, asked.target_workers),
             ("compression", existing.compression, asked.compression),
+            ("save", *("none" if one.save is None else one.save.path for one in (existing, asked))),
             ("dataset", *(self._dataset_label(one.dataset_id) for one in (existing, asked))),
         ]
         told = [f"Existing {name}: <{one}>; got <{other}>." for name, one, other in pairs if one != other]

@@ -90,7 +90,7 @@ class FirstCome:
 
 
 def dealing_for(definition: TaskDefinition, cache_bytes: int) -> Dealing:
-    """The way of dealing that a task's job asks for.
+    """The way of dealing that a task's job asks for, if clients read it.
 
     Args:
         definition: the task.

@@ -12,14 +12,16 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata import savecommands as s
 from zmqdata import updates as u
 from zmqdata.core.datasets import Datasets
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.jobs import Jobs
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
-from zmqdata.core.placement import Placement, WorkerFacts
+from zmqdata.core.placement import MOST_STREAMS, Placement, WorkerFacts
 from zmqdata.core.places import Places
+from zmqdata.core.saves import Saves
 from zmqdata.core.splits import lease_seconds, lease_size
 from zmqdata.core.state import DispatcherState, Iteration, Task
 from zmqdata.core.takeback import TakingBack
@@ -71,6 +73,7 @@ class DispatcherCore:
         worker_addresses: the ordered list of addresses that workers may register from; empty: any. See ``Places``.
         aliases: other names of the hosts in that list.
         policy: how to decide.
+        durable: whether the shell keeps what is committed for its next life.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class DispatcherCore:
         worker_addresses: tuple[str, ...] = (),
         aliases: Mapping[str, Collection[str]] | None = None,
         policy: DispatcherPolicy = DispatcherPolicy(),
+        durable: bool = False,
     ) -> None:
         self.out = Outbox(seed)
         self.times = times
@@ -87,7 +91,8 @@ class DispatcherCore:
         self.policy = policy
         self.workers = Roster()
         self.clients = Roster()
-        placement = Placement(self.places, colocated=policy.deployment_mode == "COLOCATED")
+        colocated = policy.deployment_mode == "COLOCATED"
+        placement = Placement(self.places, colocated, policy.snapshots_per_worker or MOST_STREAMS)
         self.hosting = Hosting(self.out, self.workers, self.clients, placement)
         self.datasets = Datasets(self.out, times.gc_timeout)
         self.jobs = Jobs(
@@ -98,6 +103,7 @@ class DispatcherCore:
             times.client_gone_timeout,
             policy.collects_dynamic,
         )
+        self.saves = Saves(self.out, self.hosting, durable)
         self.taking_back = TakingBack(self.out, self.workers, self.hosting.facts, self._request_splits)
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
         self._ticked: float | None = None
@@ -118,6 +124,17 @@ class DispatcherCore:
             m.SplitsReturned: self.taking_back.take,
             m.RequestPipeline: self._request_pipeline,
             m.RequestPiece: self.datasets.parts.request_piece,
+            m.StartSave: self.saves.start,
+            m.ChunkWritten: self.saves.chunk_written,
+            m.SaveFailed: self.saves.failed,
+        }
+        self._answers: dict[type[Any], Callable[[Any, float], None]] = {
+            c.FilesListed: self._files_listed,
+            c.PieceKept: self.datasets.parts.kept,
+            c.PartLost: lambda event, now: self.datasets.parts.lost(event.digest),
+            s.SavePrepared: self.saves.prepared,
+            s.ChunkPublished: self.saves.published,
+            s.SaveFinished: self.saves.finished,
         }
 
     def resume(self, now: float) -> list[object]:
@@ -159,12 +176,8 @@ class DispatcherCore:
         elif isinstance(event, c.Unreachable):
             self.workers.lost_contact(event.peer, now)
             self.clients.lost_contact(event.peer, now)
-        elif isinstance(event, c.FilesListed):
-            self._files_listed(event, now)
-        elif isinstance(event, c.PieceKept):
-            self.datasets.parts.kept(event, now)
-        elif isinstance(event, c.PartLost):
-            self.datasets.parts.lost(event.digest)
+        elif type(event) in self._answers:
+            self._answers[type(event)](event, now)
         self.hosting.push_changes()
         return self.out.drain()
 
@@ -184,6 +197,7 @@ class DispatcherCore:
             self.out.note("warning", f"worker {self.hosting.facts[member.name].address} is lost: no connection")
             self._lose_worker(member.name)
         self.jobs.expire(now, self.times.client_timeout)
+        self.saves.tick(now)
         self.taking_back.tick(now)
         if now - self._collected >= self.times.gc_interval:
             self._collected = now
@@ -260,6 +274,8 @@ class DispatcherCore:
         if task is None or task.worker != ask.worker or task.attempt != ask.attempt or task.settled:
             self.out.send(peer, m.DropTask(ask.task, ask.attempt))
             return
+        if ask.worker not in self.workers:
+            return  # a worker of this dispatcher's former life, which has not registered yet; it asks again
         if not 0 <= ask.source < len(task.ledger) or not 0 <= ask.have <= len(task.ledger[ask.source]):
             return
         cut = task.cuts.get(ask.source, 0)

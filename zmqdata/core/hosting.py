@@ -160,12 +160,15 @@ class Hosting:
             return
         orphans = [task for task in self._orphans(iteration) if self.placement.is_place_of(task, name)]
         for task in orphans:
-            self._host(task, name)
+            if self.placement.has_room(name, iteration):
+                self._host(task, name)
         if not orphans and not iteration.closed and self._wants_more(name, iteration):
             self._host(self._create(iteration), name)
 
     def _wants_more(self, name: str, iteration: Iteration) -> bool:
         if iteration.num_shards or any(task.worker == name for task in iteration.live_tasks):
+            return False
+        if not self.placement.has_room(name, iteration):
             return False
         if iteration.job.processing_mode == "OFF" and iteration.rounds is None:
             return True
@@ -225,6 +228,8 @@ class Hosting:
     def _host(self, task: Task, name: str) -> None:
         self.out.commit(u.HostTaskUpdate(task.task, max(1, task.attempt), name))
         self.facts[name].tasks.add(task.task)
+        if self.out.state.iterations[task.iteration].saving is not None:
+            self.facts[name].writing.add(task.task)
         self.out.send(self.workers.peer(name), m.HostTask(self._definition(task)))
         self.tell_clients(self.out.state.iterations[task.iteration])
 
@@ -380,4 +385,6 @@ def definition_of(task: Task, iteration: Iteration, digest: str, skip: m.Ranges)
         by_reference=iteration.job.by_reference,
         iteration_seed=iteration.seed,
         repetition=iteration.repetition,
+        save_path=iteration.job.save.path if iteration.job.save is not None else "",
+        stream=task.index,
     )

@@ -231,10 +231,16 @@ class Jobs:
         return self._may_collect(iteration.job) and now - member.sign >= max(client_timeout, self.gc_timeout)
 
     def _may_collect(self, job: m.JobParameters) -> bool:
+        if job.save is not None:
+            passes = self.out.state.passes[job.name].values()
+            return self.gc_timeout >= 0 and all(one.saving is not None and one.saving.ended for one in passes)
         return self.gc_timeout >= 0 and (self.collects_dynamic or job.processing_mode != "DYNAMIC")
 
     def collect_unused(self, now: float) -> None:
-        """Collects jobs that had no client for too long."""
+        """Collects jobs that had no client for too long, and saves that ended so long ago."""
+        for iteration in self.out.state.iterations.values():
+            if iteration.saving is not None and iteration.saving.ended:
+                self.unused_since.setdefault(iteration.job.name, now)
         for job, since in list(self.unused_since.items()):
             if now - since >= self.gc_timeout and self._may_collect(self.out.state.jobs[job]):
                 self.out.note("info", f"job {job} is collected: no client for {self.gc_timeout:g} s")

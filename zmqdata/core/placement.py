@@ -9,18 +9,23 @@ from zmqdata import messages as m
 from zmqdata.core.state import DispatcherState, Iteration, Task
 from zmqdata.core.targets import effective_target, may_read
 
+MOST_STREAMS = 3
+"""How many streams of saves a worker writes at a time (tf.data's worker_max_concurrent_snapshots)."""
+
 
 @dataclass
 class WorkerFacts:
     """What a worker said of itself, and what it was last heard to do. Not durable.
 
-    ``leases``: size and time of the last range of splits, per task it hosts and source.
+    ``leases``: size and time of the last range of splits, per task it hosts and source. ``writing``: those of its tasks
+    that are saved.
     """
 
     address: str
     tags: tuple[str, ...]
     python: str
     tasks: set[int] = field(default_factory=set)
+    writing: set[int] = field(default_factory=set)
     reports: dict[int, m.TaskReport] = field(default_factory=dict)
     leases: dict[int, dict[int, tuple[int, float]]] = field(default_factory=dict)
     reported_at: float = 0.0
@@ -29,6 +34,7 @@ class WorkerFacts:
     def drop(self, task: int) -> None:
         """Forgets a task that is not here any more."""
         self.tasks.discard(task)
+        self.writing.discard(task)
         self.leases.pop(task, None)
 
 
@@ -57,12 +63,16 @@ class Placement:
     Args:
         places: the configured workers, whose order decides who reads which static part.
         colocated: whether clients and workers are deployed in pairs.
+        most_streams: how many streams of saves a worker writes at a time.
     """
 
-    def __init__(self, places: Places | None = None, colocated: bool = False) -> None:
+    def __init__(
+        self, places: Places | None = None, colocated: bool = False, most_streams: int = MOST_STREAMS
+    ) -> None:
         self.facts: dict[str, WorkerFacts] = {}
         self.places = places or NoPlaces()
         self.colocated = colocated
+        self.most_streams = most_streams
 
     def restore(self, state: DispatcherState) -> None:
         """Takes over the workers of a former dispatcher, with the tasks that they host."""
@@ -87,6 +97,10 @@ class Placement:
         local = set().union(*iteration.local_workers.values())
         return may_read(self.target(iteration), facts.address, facts.tags, local)
 
+    def has_room(self, worker: str, iteration: Iteration) -> bool:
+        """Whether a worker may write one more stream, if the iteration is a save."""
+        return iteration.saving is None or len(self.facts[worker].writing) < self.most_streams
+
     def hosts(self, iteration: Iteration) -> int:
         """How many workers may host tasks of an iteration."""
         return sum(self.may_host(worker, iteration) for worker in self.facts)
@@ -108,6 +122,7 @@ class Placement:
     def best(self, task: Task, iteration: Iteration) -> str | None:
         """The worker with the fewest tasks among those that may host this one; None when there is none."""
         able = [worker for worker in self.facts if self.may_host(worker, iteration)]
+        able = [worker for worker in able if self.has_room(worker, iteration)]
         if self.stays(task, iteration):
             able = [worker for worker in able if self.is_place_of(task, worker)]
         return min(able, key=lambda worker: (len(self.facts[worker].tasks), worker), default=None)

@@ -23,11 +23,36 @@ FIRST_TASK = 4000
 DEPARTED_KEPT = 10_000
 
 
+@dataclass(frozen=True)
+class SavedChunk:
+    """A chunk that counts: the attempt that wrote it, its elements ``first ... stop - 1``, its bytes, their spec."""
+
+    attempt: int
+    first: int
+    stop: int
+    size: int
+    spec: bytes = b""
+
+
+@dataclass
+class Saving:
+    """What is particular to an iteration that is saved.
+
+    ``specs``: those of its chunks, each once. ``failure``: what a pipeline failed with. ``ended``: the marker that ends
+    it is on the disk.
+    """
+
+    specs: dict[bytes, bytes] = field(default_factory=dict)
+    failure: bytes = b""
+    ended: bool = False
+
+
 @dataclass
 class Task:
     """One logical part of an iteration: its lineage and where it is hosted.
 
-    ``held``: what clients had received, as they said when it last lost its host.
+    ``held``: what clients had received, as they said when it last lost its host. ``index`` numbers the tasks of an
+    iteration. ``chunks``: what counts of a task that is saved, in order.
     ``cuts``: how often the end of a source's ledger was taken back from the present attempt.
     """
 
@@ -42,6 +67,8 @@ class Task:
     delivered: RangeSet = field(default_factory=RangeSet)
     shard: int | None = None
     held: dict[str, RangeSet] = field(default_factory=dict)
+    index: int = 0
+    chunks: list[SavedChunk] = field(default_factory=list)
     dropped: int = 0
     cuts: dict[int, int] = field(default_factory=dict)
 
@@ -56,7 +83,8 @@ class Iteration:
     """One pass of a job. ``clients`` are those that read it now; ``closed``: it gets no further task.
 
     ``local_workers`` are, per client, the addresses of workers in its process. ``failure``: the error, and its text,
-    that keeps it from going on. ``running`` and ``ended`` count the live tasks whose total is not, and is, known.
+    that keeps it from going on. ``saving``: it has no clients, its elements are saved. ``running`` and ``ended`` count
+    the live tasks whose total is not, and is, known.
     A coordinated job has ``rounds``, which elements of its tasks are then numbered by, and ``consumers``: the client
     that reads as each of them.
     """
@@ -74,6 +102,7 @@ class Iteration:
     failure: tuple[str, str] | None = None
     running: int = 0
     ended: int = 0
+    saving: Saving | None = None
     rounds: Rounds | None = None
     consumers: dict[int, str] = field(default_factory=dict)
 
@@ -169,6 +198,7 @@ class DispatcherState:
         cursors = [SplitCursor(source) for source in sources] if job.processing_mode == "DYNAMIC" else []
         iteration = Iteration(update.iteration, job, update.repetition, update.seed, cursors)
         iteration.num_shards = update.num_shards
+        iteration.saving = None if job.save is None else Saving()
         if job.num_consumers is not None:
             iteration.rounds = Rounds(job.num_consumers)
         self.iterations[update.iteration] = iteration
@@ -203,6 +233,7 @@ class DispatcherState:
     def _create_task(self, update: u.CreateTaskUpdate) -> None:
         iteration = self.iterations[update.iteration]
         task = Task(update.task, update.iteration, update.seed, [[] for _ in iteration.cursors], shard=update.shard)
+        task.index = len(iteration.tasks)
         iteration.tasks[task.task] = task
         iteration.running += 1
         self.tasks[task.task] = task
@@ -301,6 +332,25 @@ class DispatcherState:
     def _fail_iteration(self, update: u.FailIterationUpdate) -> None:
         self.iterations[update.iteration].failure = (update.error, update.text)
 
+    def _commit_chunk(self, update: u.CommitChunkUpdate) -> None:
+        task = self.tasks[update.task]
+        specs = self._saving(task.iteration).specs
+        # Thousands of chunks have the same few specs: they are kept once.
+        spec = specs.setdefault(update.spec, update.spec) if update.spec else b""
+        task.chunks.append(SavedChunk(update.attempt, update.first, update.stop, update.size, spec))
+        task.delivered.add(update.first, update.stop)
+
+    def _fail_save(self, update: u.FailSaveUpdate) -> None:
+        self._saving(update.iteration).failure = update.failure
+
+    def _end_save(self, update: u.EndSaveUpdate) -> None:
+        self._saving(update.iteration).ended = True
+
+    def _saving(self, iteration: int) -> Saving:
+        saving = self.iterations[iteration].saving
+        assert saving is not None
+        return saving
+
     def _remove_job(self, update: u.RemoveJobUpdate) -> None:
         del self.jobs[update.job]
         for iteration in self.passes.pop(update.job).values():
@@ -340,5 +390,8 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.RestoreRoundsUpdate: DispatcherState._restore_rounds,
     u.CloseTaskListUpdate: DispatcherState._close_task_list,
     u.FailIterationUpdate: DispatcherState._fail_iteration,
+    u.CommitChunkUpdate: DispatcherState._commit_chunk,
+    u.FailSaveUpdate: DispatcherState._fail_save,
+    u.EndSaveUpdate: DispatcherState._end_save,
     u.RemoveJobUpdate: DispatcherState._remove_job,
 }

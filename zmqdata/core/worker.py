@@ -18,6 +18,7 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.core.sendlinks import Link, SendLinks
 from zmqdata.core.streams import Portion, Stream
 from zmqdata.core.window import Windowed
+from zmqdata.core.writing import Writing
 
 DROPPED_KEPT = 10_000
 
@@ -92,6 +93,7 @@ class WorkerCore:
         self.registered = False
         self.tasks: dict[int, HostedTask] = {}
         self.links = SendLinks(self._do)
+        self.writing = Writing(profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute)
         self.pipelines = Pipelines(profile.worker, self._do)
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
@@ -108,6 +110,7 @@ class WorkerCore:
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
         }
+        self._handlers.update(self.writing.events)
         self._messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
             m.WorkerRegistered: lambda peer, message, now: self._registered(now),
             m.WorkerHeartbeatAnswered: self._heartbeat_answered,
@@ -123,6 +126,7 @@ class WorkerCore:
             m.Grant: self._grant,
             m.CloseLink: self._close_link,
         }
+        self._messages.update(self.writing.messages)
 
     def handle(self, now: float, event: object) -> list[object]:
         """Takes an event noticed at ``now``; returns what to do."""
@@ -164,13 +168,12 @@ class WorkerCore:
             self._heartbeat(now)
         self._end_without_dispatcher(now)
         self.pipelines.tick(now)
+        self.writing.tick(self.tasks.values(), now)
         for task in self.tasks.values():
             if not task.started:
                 self.pipelines.want(task.definition, now)
-            for feed in task.feeds:
-                ask = feed.repeated(now, REPEAT)
-                if ask is not None:
-                    self._send(c.DISPATCHER, ask)
+            for ask in filter(None, [feed.repeated(now, REPEAT) for feed in task.feeds]):
+                self._send(c.DISPATCHER, ask)
         self.links.close_silent(now)
 
     def _end_without_dispatcher(self, now: float) -> None:
@@ -178,11 +181,7 @@ class WorkerCore:
             self._heard = now
         if now - self._heard >= self.profile.dispatcher_timeout:
             self._heard = now
-            text = (
-                f"The dispatcher has not answered for {self.profile.dispatcher_timeout:g} s (dispatcher_timeout). "
-                "Is it running, and can this machine reach it?"
-            )
-            self._do(c.Finish("UnavailableError", text))
+            self._do(c.Finish("UnavailableError", _no_answer_for(self.profile.dispatcher_timeout)))
 
     def _heartbeat(self, now: float) -> None:
         self._beat = now
@@ -220,7 +219,7 @@ class WorkerCore:
             if hosted.definition.attempt >= definition.attempt:
                 return
             self._remove(hosted)
-        dealing = dealing_for(definition, self.profile.cache_bytes)
+        dealing = self.writing.dealing_of(definition) or dealing_for(definition, self.profile.cache_bytes)
         feeds = [SplitFeed(len(entries)) for entries in definition.ledger]
         task = HostedTask(definition, feeds, dealing, progress=now)
         self.tasks[definition.task] = task
@@ -268,6 +267,7 @@ class WorkerCore:
 
     def _remove(self, task: HostedTask) -> None:
         del self.tasks[task.definition.task]
+        self.writing.forget(task.dealing)
         self._do(c.StopTask(*task.key))
 
     def _task(self, event: Any) -> HostedTask | None:
@@ -290,6 +290,7 @@ class WorkerCore:
         task = self._task(event)
         if task is not None and task.total is None:
             task.total = task.produced = event.total
+            self.writing.end(task.dealing)
             task.dropped = event.dropped
             for feed in task.feeds:
                 feed.ask = None  # what was asked for ahead of time is not needed
@@ -362,6 +363,7 @@ class WorkerCore:
                 0, *task.key, portion.first, portion.count, portion.skip, portion.size, portion.meta, portion.failure
             )
             self.links.push(stream.client, header, portion.frames)
+        self._commands += self.writing.drain(task.dealing)
         self._after_last(task)
         self._allow(task)
 
@@ -429,3 +431,10 @@ class WorkerCore:
                 self._distribute(task)
         if any(task.incomplete for task in self.tasks.values()):
             self._heartbeat(now)
+
+
+def _no_answer_for(seconds: float) -> str:
+    return (
+        f"The dispatcher has not answered for {seconds:g} s (dispatcher_timeout). Is it running, and can this machine "
+        "reach it?"
+    )

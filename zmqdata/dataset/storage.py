@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import secrets
+from dataclasses import replace
 from typing import Any
 
 from zmqdata import nodes
 from zmqdata.blocks import validate_compression
-from zmqdata.chunks import read_manifest
 from zmqdata.dataset.arguments import absolute_path, call_site
 from zmqdata.dataset.parts import D, Part
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
+from zmqdata.files import is_url, whole_path
 from zmqdata.iterators import known_spec
+from zmqdata.iterators.loading import Waiting
 from zmqdata.iterators.stored import save_elements
+from zmqdata.manifests import already_saved, is_done, read_manifest, read_save, read_save_error
 from zmqdata.pipelines import fingerprint
 from zmqdata.specs import INFINITE_CARDINALITY
 
@@ -82,7 +85,7 @@ class Storage(Part[D]):
 
         Raises:
             InvalidArgumentError: the dataset is infinite.
-            AlreadyExistsError: somebody else is saving there.
+            AlreadyExistsError: somebody else is saving there, or it is the folder of a ``distributed_save``.
             TypeError: an element holds something that cannot be stored.
 
         >>> import tempfile
@@ -97,6 +100,8 @@ class Storage(Part[D]):
         codec, folder = validate_compression(compression), absolute_path(path)
         if self._node.cardinality == INFINITE_CARDINALITY:
             raise InvalidArgumentError("Saving an infinite dataset is not allowed: limit it with take(n)")
+        if read_save(folder) is not None:
+            raise AlreadyExistsError(already_saved(folder))
         elements = iter(self)
         try:
             save_elements(elements, folder, secrets.token_hex(8), codec, known_spec(self._node))
@@ -104,18 +109,32 @@ class Storage(Part[D]):
             elements.close()
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], element_spec: Any = None, compression: str | None = None) -> D:
-        """A dataset of what ``save`` wrote, in the same order. It cannot be split.
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        element_spec: Any = None,
+        compression: str | None = None,
+        wait: bool = False,
+    ) -> D:
+        """A dataset of what ``save`` or ``distributed_save`` wrote.
+
+        What ``save`` wrote comes in the same order and cannot be split. What ``distributed_save`` wrote comes chunk by
+        chunk: the first chunk of each stream, then the second of each, and so on. Under DYNAMIC each chunk goes to one
+        worker.
 
         Args:
-            path: the folder.
+            path: the folder, or a URL that fsspec knows.
             element_spec: what the elements must look like; None: what they were saved as.
             compression: what they must have been saved with; None: whatever it was.
+            wait: whether to wait until somebody begins to save there, and to read chunks while others are still being
+                written, in the order in which they are seen.
 
         Raises:
-            NotFoundError: nothing was saved there.
+            NotFoundError: nothing was saved there, or not to its end, and ``wait`` is False.
             DataLossError: the manifest is damaged. Iterating raises it where a chunk is; the next chunk follows.
-            ValueError: spec or compression differ from what was saved.
+            ValueError: spec or compression differ from what was saved, or the save failed. With ``wait``, iterating
+                raises the error because of which it failed.
+            UnimplementedError: the path is a URL, and what it takes to read it is not installed.
 
         >>> import tempfile
         >>> from zmqdata.dataset import Dataset
@@ -124,17 +143,62 @@ class Storage(Part[D]):
         >>> list(Dataset.load(folder)), len(Dataset.load(folder))
         ([array([0, 1]), array([2])], 2)
 
-        As ``tf.data.Dataset.load``, without ``reader_func`` and ``wait``.
+        As ``tf.data.Dataset.load``, without ``reader_func``.
         """
-        folder = absolute_path(path)
-        manifest = read_manifest(folder)
-        spec = manifest.element_spec
-        if element_spec is not None and element_spec != spec:
+        if not isinstance(wait, bool):
+            raise TypeError(f"`wait` must be True or False, got {wait!r}")
+        folder = whole_path(path) if isinstance(path, str) and is_url(path) else absolute_path(path)
+        wanted = None if compression is None else (compression, validate_compression(compression))
+        node = _saved(folder, wait)
+        spec, stored = node.elements_spec, _compression_of(folder, node)
+        # What is only known to the elements themselves cannot be compared before one is read.
+        if element_spec is not None and spec is not None and element_spec != spec:
             raise ValueError(f"User specified element_spec {element_spec}, but the actual element_spec is {spec}.")
-        if compression is not None and validate_compression(compression) != manifest.compression:
+        if wanted is not None and wanted[1] != stored:
+            raise ValueError(f"User specified compression {wanted[0]}, but the actual compression is {stored}.")
+        return cls._wrap(replace(node, elements_spec=spec if spec is not None else element_spec, site=call_site()))
+
+
+def _saved(folder: str, wait: bool) -> nodes.Load | nodes.LoadGrowing:
+    """What is in a folder; with ``wait``, as soon as there is something."""
+    waiting = Waiting(folder)
+    while True:
+        try:
+            return _present(folder, wait)
+        except NotFoundError:
+            if not wait:
+                raise
+        waiting.pause("a save to begin")
+
+
+def _present(folder: str, wait: bool) -> nodes.Load | nodes.LoadGrowing:
+    description = read_save(folder)
+    if description is not None and not is_done(folder):
+        error = read_save_error(folder)
+        if error is not None and not wait:
             raise ValueError(
-                f"User specified compression {compression}, but the actual compression is {manifest.compression}."
+                f"Failed to load the dataset at {folder}. The save job failed to write it. {error.error}: "
+                f"{error.text}. Remove the folder, repair the pipeline (or let map(on_error='skip') leave such "
+                "elements out), and save again"
             )
-        return cls._wrap(
-            nodes.Load(path=folder, run=manifest.run, count=manifest.elements, elements_spec=spec, site=call_site())
-        )
+        if not wait:
+            raise NotFoundError(
+                f"The dataset at {folder} is not saved to its end yet. load(path, wait=True) reads it as it is written"
+            )
+        return nodes.LoadGrowing(path=folder, run=description.run, elements_spec=description.element_spec)
+    manifest = read_manifest(folder)
+    known = None if description is None else description.element_spec
+    return nodes.Load(
+        path=folder,
+        run=manifest.run,
+        count=manifest.elements,
+        elements_spec=manifest.element_spec if known is None else known,
+        chunks=len(manifest.chunks) if manifest.splittable else None,
+    )
+
+
+def _compression_of(folder: str, node: nodes.Load | nodes.LoadGrowing) -> str | None:
+    if isinstance(node, nodes.Load):
+        return read_manifest(folder).compression
+    description = read_save(folder)
+    return None if description is None else description.compression

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -20,15 +21,19 @@ import zmq
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata import savecommands as s
 from zmqdata import wire
 from zmqdata.config import DispatcherConfig
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherPolicy, DispatcherTimes
 from zmqdata.core.places import located
+from zmqdata.core.saves import job_of
 from zmqdata.dispatcher.journalfile import WorkDirLock
 from zmqdata.dispatcher.records import Records
+from zmqdata.dispatcher.savefolders import SaveFolders, check_save
 from zmqdata.dispatcher.status import status_of
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import InvalidArgumentError, ProtocolError, UnavailableError
+from zmqdata.files import whole_path
 from zmqdata.nodes import matching_files
 from zmqdata.settings import check_type
 from zmqdata.transport import sockets
@@ -76,13 +81,22 @@ class DispatcherShell:
         self.target = f"tcp://{announced_address(config.host, None, None, port)}"
         self.config = config
         self.core = DispatcherCore(
-            secrets.randbits(62), times_of(config), config.worker_addresses, aliases, policy_of(config)
+            secrets.randbits(62),
+            times_of(config),
+            config.worker_addresses,
+            aliases,
+            policy_of(config),
+            durable=config.work_dir is not None,
         )
         self.core.datasets.parts.found(*self.store.found())
         self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)
+        for check in self.core.saves.checks():
+            check_save(check)
         self.rejects = Rejects()
         self.loop = Loop("zmqdata-dispatcher", self._tick)
         self.loop.read(self.router, self._receive)
+        self._saves = SaveFolders(self._report_soon)
+        closing(self._saves.close)
         self._files = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-list-files")
         closing(self._files.shutdown, wait=False, cancel_futures=True)
         # One thread for all parts: pieces are written in their order, and the loop never waits for a disk.
@@ -98,6 +112,9 @@ class DispatcherShell:
             c.SendPiece: self._send_piece,
             c.SendPipeline: self._send_pipeline,
             c.ListFiles: self._list_files,
+            s.PrepareSave: self._saves.prepare,
+            s.PublishChunk: self._saves.publish,
+            s.FinishSave: self._saves.finish,
         }
         self.records: Records | None = None
         if config.work_dir is not None and config.fault_tolerant_mode:
@@ -134,6 +151,9 @@ class DispatcherShell:
 
     def _obey(self, command: object) -> None:
         self._carry_out[type(command)](command)
+
+    def _report_soon(self, event: object) -> None:
+        self.loop.post(lambda: self._handle(event))
 
     def _receive(self) -> bool:
         try:
@@ -260,6 +280,14 @@ def host_aliases(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
+@dataclass(frozen=True)
+class SnapshotStream:
+    """A stream of a distributed save. ``completed``: every element of it is in a chunk that counts."""
+
+    index: int
+    completed: bool
+
+
 class DispatchServer(Server[DispatcherShell]):
     """A dispatcher in this process, in a thread of its own (tf.data's ``DispatchServer``).
 
@@ -329,3 +357,10 @@ class DispatchServer(Server[DispatcherShell]):
         """How many workers are alive."""
         shell = self._own_shell()
         return 0 if shell is None else shell.core.workers.num_present
+
+    def snapshot_streams(self, path: str) -> list[SnapshotStream]:
+        """The streams of the distributed save to a path; none where this dispatcher does not know of one."""
+        shell = self._own_shell()
+        passes = {} if shell is None else shell.core.state.passes.get(job_of(whole_path(path)), {})
+        tasks = [task for iteration in passes.values() for task in list(iteration.tasks.values())]
+        return [SnapshotStream(task.index, task.settled and not task.removed) for task in tasks]

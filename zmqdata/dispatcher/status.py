@@ -83,6 +83,7 @@ def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
         "iteration": iteration.iteration,
         "repetition": iteration.repetition,
         "clients": len(iteration.clients),
+        "save": None if iteration.job.save is None else iteration.job.save.path,
         "tasks": len(tasks),
         "delivered": iteration.delivered,
         "splits": splits,

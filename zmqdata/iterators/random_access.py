@@ -16,7 +16,8 @@ from zmqdata.iterators.base import Context, as_element, call, failure, make_iter
 from zmqdata.iterators.carried import own
 from zmqdata.iterators.choices import classified
 from zmqdata.iterators.guarding import guarded_call
-from zmqdata.iterators.stored import kept_element, opened
+from zmqdata.iterators.loading import opened
+from zmqdata.iterators.stored import kept_element
 from zmqdata.specs import leading_length, map_structure
 
 

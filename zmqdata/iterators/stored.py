@@ -1,4 +1,4 @@
-"""Iterators over elements in files: load, snapshot, and caches with a file name. The files are those of ``chunks``."""
+"""Iterators that write elements into files: snapshots, and caches with a file name. The files are ``chunks``."""
 
 from __future__ import annotations
 
@@ -9,64 +9,14 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from zmqdata import nodes
-from zmqdata.chunks import (
-    CHUNK_BYTES,
-    Chunk,
-    ChunkReader,
-    ChunkWriter,
-    Manifest,
-    read_manifest,
-    remove_chunks,
-    spec_text,
-    write_manifest,
-)
+from zmqdata.chunks import CHUNK_BYTES, ChunkReader, ChunkWriter
 from zmqdata.errors import AlreadyExistsError, DataServiceError, FailedPreconditionError, NotFoundError
 from zmqdata.iterators.base import Context, ElementIterator, failure, input_iterator, make_iterator
 from zmqdata.iterators.cache import MemoryCacheIterator, copied, identified, identity, played
+from zmqdata.manifests import Chunk, Manifest, read_manifest, remove_chunks, spec_text, write_manifest
 from zmqdata.specs import merge_specs, spec_of
 
 LOCK = "lockfile"
-
-
-def opened(node: nodes.Load) -> ChunkReader:
-    """A reader of what was saved, at its beginning.
-
-    Raises:
-        FailedPreconditionError: something else was saved there since.
-    """
-    manifest = read_manifest(node.path)
-    if manifest.run != node.run:
-        raise FailedPreconditionError(
-            f"{node.label}: something else was saved there since load() was called. Call it again"
-        )
-    return ChunkReader(node.path, manifest)
-
-
-@make_iterator.register(nodes.Load)
-class LoadIterator(ElementIterator):
-    """Reads what was saved. Its state is a place in a file."""
-
-    def __init__(self, node: nodes.Load, context: Context) -> None:
-        self._node = node
-        self._reader: ChunkReader | None = None
-
-    def __next__(self) -> Any:
-        return next(self._reader or self._open())
-
-    def _open(self) -> ChunkReader:
-        self._reader = opened(self._node)
-        return self._reader
-
-    def state(self) -> Any:
-        return None if self._reader is None else self._reader.state()
-
-    def restore(self, state: Any) -> None:
-        if state is not None:
-            self._open().restore(state)
-
-    def close(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
 
 
 def lock_folder(folder: str) -> TextIO | None:
@@ -165,7 +115,7 @@ class FileCacheIterator(ElementIterator):
             self._begin_input(None)
             self._begin_recording((0, 0))
         else:
-            self._reader = ChunkReader(self._folder, manifest)
+            self._reader = ChunkReader(self._folder, manifest.chunks)
         self._started = True
 
     def _complete(self) -> Manifest | None:
@@ -245,7 +195,7 @@ class FileCacheIterator(ElementIterator):
         if self._ended:
             return
         if manifest is not None and manifest.run == self._run:
-            self._reader = ChunkReader(self._folder, manifest)
+            self._reader = ChunkReader(self._folder, manifest.chunks)
             if kind == "read":
                 self._reader.restore(place)
             else:
@@ -312,7 +262,7 @@ def kept_element(node: nodes.Cache, index: int) -> tuple[Any] | None:
         return None
     if index >= manifest.elements:
         return None
-    reader = ChunkReader(node.folder, manifest)
+    reader = ChunkReader(node.folder, manifest.chunks)
     try:
         reader.skip(index)
         return (next(reader),)

@@ -28,6 +28,8 @@ from zmqdata.messages.clients import (
     RequestPart,
     RequestRefused,
     RequestStatus,
+    SaveStarted,
+    StartSave,
     StatusReported,
     StorePiece,
     TasksChanged,
@@ -54,6 +56,7 @@ from zmqdata.messages.parts import (
     Plan,
     Ranges,
     Reader,
+    SaveParameters,
     StreamGrant,
     TaskDefinition,
     TaskList,
@@ -63,6 +66,8 @@ from zmqdata.messages.parts import (
     is_digest,
 )
 from zmqdata.messages.workers import (
+    ChunkCommitted,
+    ChunkWritten,
     DropTask,
     HostTask,
     PieceSent,
@@ -73,6 +78,7 @@ from zmqdata.messages.workers import (
     RequestPiece,
     RequestPipeline,
     RequestSplits,
+    SaveFailed,
     SplitsAssigned,
     SplitsReturned,
     TakeBackSplits,
@@ -91,11 +97,14 @@ ToDispatcher = (
     | HoldingsReported
     | CloseIteration
     | RequestStatus
+    | StartSave
     | RegisterWorker
     | WorkerHeartbeat
     | RequestSplits
     | SplitsReturned
     | RequestPipeline
+    | ChunkWritten
+    | SaveFailed
     | RequestPiece
     | WorkerStopped
 )
@@ -111,6 +120,7 @@ ToClient = (
     | RequestHoldings
     | IterationClosed
     | StatusReported
+    | SaveStarted
     | LinkOpened
     | LinkRefused
     | LinkReported
@@ -126,6 +136,7 @@ ToWorker = (
     | SplitsAssigned
     | TakeBackSplits
     | PipelineSent
+    | ChunkCommitted
     | PieceSent
     | ReleaseClient
     | OpenLink
@@ -137,6 +148,8 @@ OnLink = Block | EndOfTask
 
 __all__ = [
     "Block",
+    "ChunkCommitted",
+    "ChunkWritten",
     "ClientHeartbeat",
     "ClientHeartbeatAnswered",
     "CloseIteration",
@@ -182,8 +195,12 @@ __all__ = [
     "RequestRefused",
     "RequestSplits",
     "RequestStatus",
+    "SaveFailed",
+    "SaveParameters",
+    "SaveStarted",
     "SplitsAssigned",
     "SplitsReturned",
+    "StartSave",
     "StatusReported",
     "StorePiece",
     "StreamGrant",

@@ -90,6 +90,19 @@ class CloseIteration(Message, frozen=True):
     steps: int = 0
 
 
+class StartSave(Message, frozen=True):
+    """From a client that wants workers to write a registered dataset to files; answered ``SaveStarted`` or refused.
+
+    ``run`` tells this save from every other: repeating the ask with the same one does not begin a second.
+    """
+
+    request: str
+    dataset_id: str
+    path: str
+    run: str
+    compression: str | None = "AUTO"
+
+
 class RequestStatus(Message, frozen=True):
     """From anybody who wants to know how things stand at a dispatcher or a worker; answered ``StatusReported``."""
 
@@ -104,6 +117,12 @@ class DatasetRegistered(Message, frozen=True):
 
     request: str
     dataset_id: str
+
+
+class SaveStarted(Message, frozen=True):
+    """The save has begun, durably: it goes on without the client, to the marker that ends it."""
+
+    request: str
 
 
 class RequestPart(Message, frozen=True):

@@ -62,6 +62,13 @@ class DatasetDescription(Struct, frozen=True):
     parts: tuple[Part, ...] = ()
 
 
+class SaveParameters(Struct, frozen=True):
+    """Where the elements of a job go that nobody reads: ``distributed_save``. ``run`` tells this save from others."""
+
+    path: str
+    run: str
+
+
 class JobParameters(Struct, frozen=True):
     """What defines a job. A second client that opens the same name must bring equal parameters.
 
@@ -69,7 +76,7 @@ class JobParameters(Struct, frozen=True):
     processes of their workers and take elements as they are. ``finite``: what becomes of a last round that
     is not full ("drop" or "pad"), where a coordinated job may end. Not compared: ``block_elements``, most elements in a
     block, where the job's first client wants few on their way; ``consumer_timeout``, seconds that the others of a
-    coordinated job wait for one that is missing.
+    coordinated job wait for one that is missing. ``save``: workers write the elements to files, and no client reads it.
     """
 
     name: str
@@ -84,6 +91,7 @@ class JobParameters(Struct, frozen=True):
     finite: str | None = None
     by_reference: bool = False
     consumer_timeout: float = 300.0
+    save: SaveParameters | None = None
 
 
 class Reader(Struct, frozen=True):
@@ -148,7 +156,8 @@ class TaskDefinition(Struct, frozen=True):
     any. ``num_consumers``, ``finite``, ``cache`` and ``by_reference`` are the job's; ``passed``: how many rounds each
     numbered consumer has behind it. What is random follows from ``seed``, or from ``iteration_seed`` where all tasks of
     the iteration must draw the same, or from a seed in the pipeline together with ``repetition``, the repetition of the
-    job.
+    job. ``save_path``: where the worker writes what the task makes, as stream number ``stream``; empty: it sends it to
+    clients.
     """
 
     task: int
@@ -171,6 +180,8 @@ class TaskDefinition(Struct, frozen=True):
     by_reference: bool = False
     iteration_seed: int = 0
     repetition: int = 0
+    save_path: str = ""
+    stream: int = 0
 
 
 class TaskReport(Struct, frozen=True):

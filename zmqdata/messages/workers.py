@@ -81,6 +81,38 @@ class RequestPipeline(Message, frozen=True):
     dataset_id: str
 
 
+class ChunkWritten(Message, frozen=True):
+    """From a worker that has closed a chunk of a task that is saved; repeated until ``ChunkCommitted`` or ``DropTask``.
+
+    The chunk holds elements ``first ... stop - 1`` in ``size`` bytes, and is on the disk under a name that follows from
+    stream, attempt and ``first``. ``spec`` admits all of them; empty where it could not be told. If the attempt is the
+    current one and nothing is missing before ``first``, the dispatcher commits the chunk: it counts, and is published.
+    """
+
+    worker: str
+    task: int
+    attempt: int
+    first: int
+    stop: int
+    size: int
+    spec: bytes = b""
+
+
+class SaveFailed(Message, frozen=True):
+    """From a worker that can not make or write an element of a task that is saved; repeated until ``DropTask``.
+
+    ``failure`` is what a client would have got in place of the element, empty when a file could not be written. The
+    dispatcher ends the save.
+    """
+
+    worker: str
+    task: int
+    attempt: int
+    error: str
+    text: str
+    failure: bytes = b""
+
+
 class RequestPiece(Message, frozen=True):
     """From a worker that lacks a part of a pipeline; answered ``PieceSent`` with what follows byte ``offset``."""
 
@@ -153,6 +185,14 @@ class TakeBackSplits(Message, frozen=True):
     attempt: int
     source: int
     cut: int
+
+
+class ChunkCommitted(Message, frozen=True):
+    """Every element of the task before ``stop`` is in a chunk that counts; the worker may forget those chunks."""
+
+    task: int
+    attempt: int
+    stop: int
 
 
 class PipelineSent(Message, frozen=True):

@@ -39,7 +39,7 @@ from zmqdata.nodes.selections import (
 )
 from zmqdata.nodes.sequences import FromIterable, FromList, FromSource, Random, Reiterated
 from zmqdata.nodes.sources import FromGenerator, ListFiles, Range, Tensors, TensorSlices, TextLines
-from zmqdata.nodes.storage import Cache, Load, Snapshot
+from zmqdata.nodes.storage import Cache, Load, LoadGrowing, Snapshot
 from zmqdata.nodes.transforms import (
     Batch,
     Enumerate,
@@ -85,6 +85,7 @@ __all__ = [
     "Interleave",
     "ListFiles",
     "Load",
+    "LoadGrowing",
     "Map",
     "MapBatches",
     "Node",

@@ -10,7 +10,8 @@ from zmqdata.errors import UnimplementedError
 from zmqdata.nodes.base import ByIdentity, Infer, Node
 from zmqdata.nodes.records import whole_only
 from zmqdata.nodes.transforms import Unary
-from zmqdata.splits import SplitSource
+from zmqdata.specs import UNKNOWN_CARDINALITY
+from zmqdata.splits import IndexSplits, SplitSource
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,19 +64,22 @@ class Snapshot(ByIdentity, Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class Load(Node):
-    """The elements that ``save`` wrote.
+    """The elements that ``save`` or ``distributed_save`` wrote.
 
     Attributes:
         run: tells whether something else was saved there since.
+        elements_spec: None where it is not known.
+        chunks: the number of chunks that several tasks may share; None: only one may read them.
     """
 
     path: str
     run: str
     count: int
     elements_spec: Any
+    chunks: int | None = None
     operation: ClassVar[str] = "load"
     restoring: ClassVar[str] = "opens its file at the place"
-    own_state: ClassVar[int] = 24
+    own_state: ClassVar[int] = 32
 
     @property
     def argument(self) -> str:
@@ -87,7 +91,45 @@ class Load(Node):
 
     @property
     def split_source(self) -> SplitSource:
-        raise whole_only(self, "LoadDataset")
+        if self.chunks is None:
+            raise whole_only(self, "LoadDataset")
+        return IndexSplits(self.chunks)
+
+    def spec(self, infer: Infer) -> Any:
+        return self.elements_spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadGrowing(Node):
+    """The elements that ``distributed_save`` is writing now, those to come included.
+
+    Attributes:
+        run: tells whether something else was saved there since.
+        elements_spec: None where it is not known.
+    """
+
+    path: str
+    run: str
+    elements_spec: Any
+    operation: ClassVar[str] = "load"
+    restoring: ClassVar[str] = "opens its file at the place"
+    own_state: ClassVar[int] = 32
+    state_growth: ClassVar[str] = "16 bytes for each chunk that was begun"
+
+    @property
+    def argument(self) -> str:
+        return f"{self.path!r}, wait=True"
+
+    @property
+    def cardinality(self) -> int:
+        return UNKNOWN_CARDINALITY
+
+    @property
+    def split_source(self) -> SplitSource:
+        raise UnimplementedError(
+            f"Splitting is not implemented for a save that is still being written: {self.label} must be read as a "
+            "whole. Distribute it with ShardingPolicy.OFF, or call load() again once the save is done"
+        )
 
     def spec(self, infer: Infer) -> Any:
         return self.elements_spec

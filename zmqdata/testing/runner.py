@@ -170,7 +170,12 @@ class SimulatedRunner:
     def _step(self) -> None:
         self._planned = False
         for _ in range(self.random.choice([1, 1, 5, 20])):
-            if self.stopped or self._used >= self._allowed:
+            if self.stopped:
+                return
+            if self._used >= self._allowed:
+                if self.definition.save_path:
+                    # No client will ever ask for what there is.
+                    self._hand_over()
                 return
             try:
                 name = next(self._names)

@@ -33,9 +33,12 @@ class Failure:
 class Lane:
     """A block in the making."""
 
-    def __init__(self, index: int, by_reference: bool) -> None:
+    def __init__(self, index: int, by_reference: bool, is_saved: bool) -> None:
         self.index = index
-        self.builder: BlockBuilder | ReferenceBuilder = ReferenceBuilder() if by_reference else BlockBuilder()
+        # Who reads a file would unpickle a stranger's bytes.
+        self.builder: BlockBuilder | ReferenceBuilder = (
+            ReferenceBuilder() if by_reference else BlockBuilder(allow_objects=not is_saved)
+        )
         self.first = 0
 
 
@@ -68,7 +71,8 @@ class Output:
         self._worker = worker
         self._placed = placed
         self._skip = RangeSet(definition.skip)
-        self._lanes = [Lane(index, definition.by_reference) for index in range(definition.num_consumers or 1)]
+        lanes = range(definition.num_consumers or 1)
+        self._lanes = [Lane(index, definition.by_reference, bool(definition.save_path)) for index in lanes]
         self._passed = definition.passed or (0,) * len(self._lanes)
         self._round: list[Any] = []
         self._most = min(BLOCK_ELEMENTS, definition.block_elements or BLOCK_ELEMENTS)

@@ -8,6 +8,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
@@ -15,9 +16,11 @@ import zmq
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata import savecommands as s
 from zmqdata import wire
 from zmqdata.config import DATA_PORT_MARK, DATA_TRANSPORTS, PORT_MARK, WorkerConfig
 from zmqdata.core.worker import WorkerCore, WorkerProfile
+from zmqdata.core.written import Written
 from zmqdata.errors import BY_NAME, DataServiceError, ProtocolError
 from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.settings import check_type, check_wait
@@ -36,6 +39,7 @@ from zmqdata.transport.lifecycle import Server
 from zmqdata.transport.local import announce_worker, withdraw_worker
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
+from zmqdata.worker.chunkwriter import ChunkWriter
 from zmqdata.worker.links import LinkSockets
 from zmqdata.worker.partcache import PartCache
 from zmqdata.worker.runner import TaskRunner
@@ -84,6 +88,7 @@ class WorkerShell:
         self.config = config
         self.parts = PartCache(config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon)
         self.runners: dict[tuple[int, int], TaskRunner] = {}
+        self.chunks = ChunkWriter(self._report_soon)
         self.registered = threading.Event()
         self.quiet = False
         self.emptied = threading.Event()
@@ -105,6 +110,8 @@ class WorkerShell:
             c.BindLink: self.links.bind,
             c.UnbindLink: self.links.unbind,
             c.Push: self.links.push,
+            s.WriteBlock: self.chunks.write,
+            s.CloseChunk: self.chunks.close_chunk,
             c.Finish: self._refused,
         }
 
@@ -116,6 +123,7 @@ class WorkerShell:
         for runner in self.runners.values():
             if not runner.join(RUNNER_PATIENCE):
                 log.warning("task %s is still in user code; leaving it behind", runner.key[0])
+        self.chunks.close(RUNNER_PATIENCE)
         self.parts.close()
         self.links.close()
         self.router.close()
@@ -195,15 +203,20 @@ class WorkerShell:
     def _start_task(self, command: c.StartTask) -> None:
         if self.quiet:
             return
+        definition = command.definition
+        # What goes to files is read somewhere else, as far as anybody knows.
+        is_saved = bool(definition.save_path)
         runner = TaskRunner(
-            command.definition,
+            definition,
             command.pipeline,
             command.reason,
             self._report_soon,
             self.address,
-            lambda: self.links.has_far_client,
+            lambda: is_saved or self.links.has_far_client,
             self.parts.find,
         )
+        if is_saved:
+            self.chunks.begin(runner.key, definition.save_path, definition.stream)
         self.runners[runner.key] = runner
         runner.start()
 
@@ -211,6 +224,7 @@ class WorkerShell:
         runner = self.runners.pop((command.task, command.attempt), None)
         if runner is not None:
             runner.stop()
+        self.chunks.stop((command.task, command.attempt))
 
     def _feed_splits(self, command: c.FeedSplits) -> None:
         self._runner(command, lambda runner: runner.providers[command.source].feed(command.splits))
@@ -257,6 +271,15 @@ def _profile(config: WorkerConfig, address: str) -> WorkerProfile:
         cache_bytes=config.cross_trainer_cache_size_bytes,
         snapshot_chunk_bytes=config.snapshot_max_chunk_size_bytes,
     )
+
+
+@dataclass(frozen=True)
+class SnapshotTaskProgress:
+    """How far a worker is with a stream of a distributed save. ``completed``: all of it is on the disk."""
+
+    path: str
+    stream_index: int
+    completed: bool
 
 
 class WorkerServer(Server[WorkerShell]):
@@ -347,3 +370,13 @@ class WorkerServer(Server[WorkerShell]):
         """How many tasks it hosts now."""
         shell = self._own_shell()
         return 0 if shell is None else len(shell.core.tasks)
+
+    def snapshot_task_progresses(self) -> list[SnapshotTaskProgress]:
+        """The streams of distributed saves that it writes or has written, for tests and people who are curious."""
+        shell = self._own_shell()
+        if shell is None:
+            return []
+        core = shell.core
+        writing = [task.dealing for task in list(core.tasks.values()) if isinstance(task.dealing, Written)]
+        found = dict(core.writing.saved) | {(one.path, one.stream): one.completed for one in writing}
+        return [SnapshotTaskProgress(path, stream, done) for (path, stream), done in sorted(found.items())]

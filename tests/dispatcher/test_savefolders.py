@@ -1,0 +1,196 @@
+"""Facts about the dispatcher's files of saves, and about what it does not accept on a disk when it begins anew."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zmqdata import savecommands as s
+from zmqdata.dispatcher import savefolders
+from zmqdata.dispatcher.savefolders import SaveFolders, check_save, prepare_save, publish_chunk, write_marker
+from zmqdata.errors import DataLossError
+from zmqdata.manifests import chunk_path, is_done, read_manifest, read_save, read_save_error, uncommitted_path
+from zmqdata.specs import TensorSpec, encode_spec
+
+SPEC = encode_spec(TensorSpec((), np.int64))
+ONE = s.SaveChunk(0, 0, 1, 0, 5, 4)
+TWO = s.SaveChunk(0, 1, 2, 5, 8, 4)
+
+
+def begun(folder: Path) -> str:
+    path = str(folder / "save")
+    assert prepare_save(s.PrepareSave(path, "run", "lz4", SPEC, 8)).error == ""
+    return path
+
+
+def write(path: str, chunk: s.SaveChunk, content: bytes = b"1234") -> None:
+    file = Path(uncommitted_path(path, chunk.stream, chunk.attempt, chunk.first))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+
+
+def check(path: str, *chunks: s.SaveChunk, streams: int = 1) -> None:
+    check_save(s.CheckSave(path, "run", streams, chunks))
+
+
+def test_a_folder_is_prepared_once(tmp_path: Path) -> None:
+    """The description of a save is there from the beginning; another save to the path hears that there is one."""
+    path = begun(tmp_path)
+    found = read_save(path)
+    assert found is not None
+    assert (found.run, found.compression, found.cardinality) == ("run", "lz4", 8)
+    assert found.element_spec == TensorSpec((), np.int64)
+    refused = prepare_save(s.PrepareSave(path, "other", None, None, -2))
+    assert (refused.run, refused.error) == ("other", "AlreadyExistsError")
+
+
+def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
+    """What the file system says is the answer."""
+    (tmp_path / "file").touch()
+    refused = prepare_save(s.PrepareSave(str(tmp_path / "file" / "save"), "run", None, None, -2))
+    assert refused.error == "NotFoundError"
+    assert "can not make the folder" in refused.text
+
+
+def test_publishing_twice_changes_nothing(tmp_path: Path) -> None:
+    """A chunk gets its name once; asked again there is nothing to do."""
+    path = begun(tmp_path)
+    write(path, ONE)
+    for _ in range(2):
+        assert publish_chunk(s.PublishChunk(2000, path, ONE)) == s.ChunkPublished(2000, ONE)
+    assert Path(chunk_path(path, "chunk_0_0_5")).read_bytes() == b"1234"
+
+
+@pytest.mark.parametrize(("content", "text"), [(None, "is not there"), (b"123", "has 3 bytes instead of 4")])
+def test_a_chunk_that_is_missing_or_cut_off_is_not_published(tmp_path: Path, content: bytes | None, text: str) -> None:
+    """What counts and is not there as it was told is an error that says so."""
+    path = begun(tmp_path)
+    if content is not None:
+        write(path, ONE, content)
+    error = publish_chunk(s.PublishChunk(2000, path, ONE)).error
+    assert "Found missing chunk" in error
+    assert text in error
+
+
+def test_a_save_is_ended_with_a_manifest(tmp_path: Path) -> None:
+    """The manifest names the chunks in their order, and what all their elements look like."""
+    path = begun(tmp_path)
+    assert write_marker(s.FinishSave(2000, path, "run", "lz4", (ONE, TWO), (SPEC,))) == s.SaveFinished(2000)
+    found = read_manifest(path)
+    assert [chunk.name for chunk in found.chunks] == ["chunks/chunk_0_0_5", "chunks/chunk_0_1_3"]
+    assert (found.elements, found.run, found.compression, found.splittable) == (8, "run", "lz4", True)
+    assert found.element_spec == TensorSpec((), np.int64)
+    assert is_done(path)
+
+
+def test_a_save_is_ended_with_an_error(tmp_path: Path) -> None:
+    """The marker of a failed save holds the error and the pipeline's failure."""
+    path = begun(tmp_path)
+    write_marker(s.FinishSave(2000, path, "run", None, error="DataLossError", text="no", failure=b"\x01"))
+    found = read_save_error(path)
+    assert found is not None
+    assert (found.error, found.text, found.failure) == ("DataLossError", "no", "01")
+
+
+def test_a_marker_that_can_not_be_written_is_told(tmp_path: Path) -> None:
+    """What the file system says is the answer, so that it is tried again."""
+    (tmp_path / "file").touch()
+    assert write_marker(s.FinishSave(2000, str(tmp_path / "file"), "run", None)).error
+
+
+def test_a_new_life_publishes_what_was_not(tmp_path: Path) -> None:
+    """Chunks that count and have no name yet get it; leftovers of lost workers are no conflict."""
+    path = begun(tmp_path)
+    for chunk in (ONE, TWO, s.SaveChunk(0, 0, 9, 3, 4, 4)):
+        write(path, chunk)
+    publish_chunk(s.PublishChunk(2000, path, ONE))
+    check(path, ONE, TWO)
+    check(path, ONE, TWO)
+    assert sorted(one.name for one in (tmp_path / "save" / "chunks").iterdir()) == ["chunk_0_0_5", "chunk_0_1_3"]
+
+
+@pytest.mark.parametrize("name", ["stream_", "stream_x", "stream_-1"])
+def test_a_bad_stream_name_keeps_a_dispatcher_from_starting(tmp_path: Path, name: str) -> None:
+    """A folder among the streams that is none was made by somebody else."""
+    path = begun(tmp_path)
+    (tmp_path / "save" / "streams" / name).mkdir(parents=True)
+    with pytest.raises(DataLossError, match="Can't parse"):
+        check(path)
+
+
+def test_a_stream_out_of_bounds_keeps_a_dispatcher_from_starting(tmp_path: Path) -> None:
+    """A stream that the journal does not know means that the journal is not of this save."""
+    path = begun(tmp_path)
+    (tmp_path / "save" / "streams" / "stream_1").mkdir(parents=True)
+    check(path, streams=2)
+    with pytest.raises(DataLossError, match=r"Found conflict: .* has stream_1, and the save has 1 streams"):
+        check(path, streams=1)
+
+
+@pytest.mark.parametrize("name", ["chunk_", "chunk_x_0_1", "chunk_0_-1_1", "chunk_0_0_x"])
+def test_a_bad_chunk_name_keeps_a_dispatcher_from_starting(tmp_path: Path, name: str) -> None:
+    """A file among the chunks that is none was made by somebody else."""
+    path = begun(tmp_path)
+    chunks = tmp_path / "save" / "chunks"
+    chunks.mkdir()
+    (chunks / name).touch()
+    with pytest.raises(DataLossError, match="Expected chunk_<stream>_<chunk>_<num_elements>"):
+        check(path)
+
+
+def test_a_chunk_that_was_never_committed_keeps_a_dispatcher_from_starting(tmp_path: Path) -> None:
+    """A chunk that is published and not in the journal means that the journal is too old, or another one."""
+    path = begun(tmp_path)
+    write(path, ONE)
+    publish_chunk(s.PublishChunk(2000, path, ONE))
+    with pytest.raises(DataLossError, match=r"Found conflict: .* has chunk_0_0_5, which was never committed"):
+        check(path)
+
+
+def test_a_chunk_twice_keeps_a_dispatcher_from_starting(tmp_path: Path) -> None:
+    """Two chunks for one place contradict each other."""
+    path = begun(tmp_path)
+    write(path, ONE)
+    check(path, ONE)
+    (tmp_path / "save" / "chunks" / "chunk_0_0_6").touch()
+    with pytest.raises(DataLossError, match="Found duplicate chunk"):
+        check(path, ONE)
+
+
+def test_a_missing_chunk_keeps_a_dispatcher_from_starting(tmp_path: Path) -> None:
+    """A chunk that counts and is nowhere on the disk is lost."""
+    path = begun(tmp_path)
+    with pytest.raises(DataLossError, match="Found missing chunk"):
+        check(path, ONE)
+
+
+def test_another_save_in_the_folder_keeps_a_dispatcher_from_starting(tmp_path: Path) -> None:
+    """A folder that is gone, or that of another save, is not the one that the journal means."""
+    with pytest.raises(DataLossError, match="Found conflict: there is nothing in"):
+        check(str(tmp_path / "save"))
+    path = begun(tmp_path)
+    with pytest.raises(DataLossError, match="Found conflict: there is another save in"):
+        check_save(s.CheckSave(path, "other", 1, ()))
+
+
+def test_commands_are_answered_from_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command is answered by its event, in a thread of its own."""
+    monkeypatch.setattr(savefolders, "THREADS", 1)
+    answers: list[object] = []
+    done = threading.Event()
+
+    def report(event: object) -> None:
+        answers.append(event)
+        if len(answers) == 3:
+            done.set()
+
+    folders, path = SaveFolders(report), str(tmp_path / "save")
+    folders.prepare(s.PrepareSave(path, "run", None, None, -2))
+    folders.publish(s.PublishChunk(2000, path, ONE))
+    folders.finish(s.FinishSave(2000, path, "run", None))
+    assert done.wait(10)
+    folders.close()
+    assert [type(one) for one in answers] == [s.SavePrepared, s.ChunkPublished, s.SaveFinished]

@@ -1,0 +1,171 @@
+"""Tests of ``zmqdata.iterators.loading``."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.iterators.checks import check_restore, plain, provided, run
+from zmqdata import chunks, nodes
+from zmqdata.chunks import ChunkWriter
+from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, PipelineError
+from zmqdata.failures import encode_failure
+from zmqdata.iterators import Context, loading, make_iterator
+from zmqdata.manifests import (
+    Chunk,
+    Manifest,
+    SaveDescription,
+    SaveError,
+    begin_save,
+    chunk_path,
+    fail_save,
+    finish_save,
+)
+
+NINE = [plain(np.int64(number)) for number in range(9)]
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "BLOCK_ELEMENTS", 2)
+    monkeypatch.setattr(loading, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(loading, "MOST_PAUSE", 0.001)
+
+
+def publish(folder: Path, stream: int, number: int, *values: int) -> Chunk:
+    path = Path(chunk_path(str(folder), f"chunk_{stream}_{number}_{len(values)}"))
+    path.parent.mkdir(exist_ok=True)
+    partial = ChunkWriter(str(folder / "partial"), None)
+    for value in values:
+        partial.add(np.int64(value))
+    made = partial.finish()
+    (folder / "partial").rename(path)
+    return Chunk(f"chunks/{path.name}", made.elements, made.nbytes)
+
+
+def begin(folder: Path) -> nodes.LoadGrowing:
+    begin_save(str(folder), SaveDescription("run", None, None, -2))
+    return nodes.LoadGrowing(path=str(folder), run="run", elements_spec=None)
+
+
+def finish(folder: Path, *made: Chunk) -> nodes.Load:
+    manifest = Manifest("run", None, None, made, splittable=True)
+    finish_save(str(folder), manifest)
+    return nodes.Load(path=str(folder), run="run", count=manifest.elements, elements_spec=None, chunks=len(made))
+
+
+def nine(folder: Path) -> tuple[Chunk, ...]:
+    return publish(folder, 0, 0, 0, 1, 2), publish(folder, 1, 0, 3, 4), publish(folder, 0, 1, 5, 6, 7, 8)
+
+
+def growing(node: nodes.LoadGrowing) -> Any:
+    return make_iterator(node, Context())
+
+
+def test_a_finished_save_is_read_round_by_round(tmp_path: Path) -> None:
+    """The first chunk of each stream comes before the second of any; every place in it can be restored."""
+    begin(tmp_path)
+    assert check_restore(finish(tmp_path, *nine(tmp_path))) == NINE
+
+
+def test_tasks_share_the_chunks(tmp_path: Path) -> None:
+    """Under a provider a load reads the chunks that it is given, and every place can be restored."""
+    begin(tmp_path)
+    node = finish(tmp_path, *nine(tmp_path))
+    assert check_restore(node, provided([[(2, 3), (0, 1)]])) == [*NINE[5:], *NINE[:3]]
+
+
+def test_a_task_without_chunks_is_at_its_end(tmp_path: Path) -> None:
+    """A task that gets no chunk gives nothing."""
+    begin(tmp_path)
+    assert check_restore(finish(tmp_path, *nine(tmp_path)), provided([[]])) == []
+
+
+def test_what_was_saved_since_is_refused(tmp_path: Path) -> None:
+    """A dataset that was loaded does not silently become another one."""
+    growing_node = begin(tmp_path)
+    finish(tmp_path, *nine(tmp_path))
+    other = nodes.Load(path=str(tmp_path), run="other", count=9, elements_spec=None, chunks=3)
+    for context in (Context(), provided([[(0, 1)]])()):
+        with pytest.raises(FailedPreconditionError, match="something else was saved there since"):
+            next(make_iterator(other, context))
+    stale = nodes.LoadGrowing(path=growing_node.path, run="other", elements_spec=None)
+    with pytest.raises(FailedPreconditionError, match="something else was saved there since"):
+        next(growing(stale))
+
+
+def test_a_save_is_read_while_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks come as they are published, each once, and the end with the marker."""
+    iterator = growing(begin(tmp_path))
+    made = [publish(tmp_path, 0, 0, 0, 1, 2)]
+    assert [int(next(iterator)) for _ in range(3)] == [0, 1, 2]
+    coming = [
+        lambda: made.append(publish(tmp_path, 1, 0, 3, 4)),
+        lambda: made.append(publish(tmp_path, 0, 1, 5, 6, 7, 8)),
+        lambda: finish(tmp_path, *made),
+    ]
+    monkeypatch.setattr(loading.Waiting, "pause", lambda self, what: coming.pop(0)())
+    assert [int(x) for x in iterator] == [3, 4, 5, 6, 7, 8]
+    assert list(iterator) == []
+
+
+def test_a_growing_save_can_be_restored_at_every_place(tmp_path: Path) -> None:
+    """A state holds the order in which chunks were seen, and goes on behind it."""
+    node = begin(tmp_path)
+    publish(tmp_path, 1, 0, 3, 4)
+    iterator = growing(node)
+    seen = [int(next(iterator)) for _ in range(2)]
+    made = (publish(tmp_path, 0, 0, 0, 1, 2), Chunk("chunks/chunk_1_0_2", 2, -1), publish(tmp_path, 0, 1, 5, 6, 7, 8))
+    seen.append(int(next(iterator)))
+    state = iterator.state()
+    finish(tmp_path, *made)
+    rest = [int(x) for x in iterator]
+    again = growing(node)
+    again.restore(state)
+    assert ([int(x) for x in again], seen + rest) == (rest, [3, 4, 0, 1, 2, 5, 6, 7, 8])
+    assert check_restore(node) == NINE
+
+
+@pytest.mark.parametrize("is_pipeline", [True, False])
+def test_the_error_of_a_save_reaches_who_waits(tmp_path: Path, is_pipeline: bool) -> None:
+    """Who waits for elements gets the error because of which there are none, and then the end."""
+    iterator = growing(begin(tmp_path))
+    failure = encode_failure(ZeroDivisionError("no"), 3, "worker").hex() if is_pipeline else ""
+    fail_save(str(tmp_path), SaveError("InvalidArgumentError", "not so", failure))
+    with pytest.raises(PipelineError if is_pipeline else InvalidArgumentError, match="no") as caught:
+        next(iterator)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError) == is_pipeline
+    assert list(iterator) == []
+
+
+def test_a_chunk_that_is_missing_at_the_end_is_data_loss(tmp_path: Path) -> None:
+    """The manifest is held against what was seen."""
+    node = begin(tmp_path)
+    finish(tmp_path, publish(tmp_path, 0, 0, 1, 2), Chunk("chunks/chunk_1_0_5", 5, 100))
+    with pytest.raises(DataLossError, match="Found missing chunk chunks/chunk_1_0_5"):
+        next(growing(node))
+
+
+def test_a_chunk_with_fewer_elements_than_its_name_says_is_data_loss(tmp_path: Path) -> None:
+    """A chunk that was cut off between two blocks is found by its name."""
+    node = begin(tmp_path)
+    made = publish(tmp_path, 0, 0, 1, 2, 3)
+    Path(tmp_path / made.name).rename(chunk_path(str(tmp_path), "chunk_0_0_4"))
+    finish(tmp_path, Chunk("chunks/chunk_0_0_4", 4, made.nbytes))
+    found = [str(one) for one in run(node)]
+    assert "it has 3 elements, and 4 were written" in found[-1]
+
+
+def test_waiting_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Who waits for long says for what, rarer each time."""
+    waiting = loading.Waiting("/somewhere", lambda seconds: None)
+    waiting._pause = 6.0
+    with caplog.at_level(logging.WARNING):
+        waiting._waited = 11.0
+        waiting.pause("a chunk")
+        waiting.pause("a chunk")
+    assert caplog.text.count("waiting for a chunk in /somewhere for 11 s") == 1

@@ -1,0 +1,65 @@
+"""What is on the disk after real workers have saved a dataset, and some of them were killed while they did."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zmqdata import Dataset, LocalCluster, distributed_save
+from zmqdata.files import LOCAL
+from zmqdata.manifests import committed_chunks, is_done, read_manifest
+from zmqdata.testing.cluster import await_condition, descendants
+
+pytestmark = pytest.mark.realprocess
+
+COUNT = 100_000
+OPTIONS: dict[str, Any] = {
+    "heartbeat_interval_ms": 100,
+    "buffer_bytes": 1 << 14,
+    "snapshot_max_chunk_size_bytes": 1 << 14,
+}
+
+
+def slowly(x: Any) -> tuple[Any, int]:
+    if x % 50 == 0:
+        threading.Event().wait(0.006)
+    return x, os.getpid()
+
+
+def streams(path: Path) -> set[int]:
+    return {chunk.stream for chunk in committed_chunks(LOCAL, str(path))}
+
+
+def kill_a_worker(cluster: LocalCluster) -> list[int]:
+    """Kills a supervisor and then its child, so that nobody says goodbye; returns the processes."""
+    supervisor = cluster.workers[0].pid  # type: ignore[attr-defined]
+    killed = [supervisor, *descendants(supervisor)]
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    return killed
+
+
+@pytest.mark.timeout(120)
+def test_a_killed_worker_and_a_new_one_leave_every_element_once(tmp_path: Path) -> None:
+    """100,000 elements on three workers, one of which is killed as it writes and replaced by another, come once."""
+    saved = tmp_path / "saved"
+    with LocalCluster(3, work_dir=str(tmp_path / "work"), **OPTIONS) as cluster:
+        distributed_save(Dataset.range(COUNT).map(slowly), str(saved), cluster.target)
+        await_condition(lambda: len(streams(saved)) == 3, 30.0, "a chunk of each worker")
+        killed = kill_a_worker(cluster)
+        cluster.add_worker()
+        assert not is_done(str(saved)), "the worker was killed too late to show anything"
+        await_condition(lambda: is_done(str(saved)), 60.0, "the end of the save")
+    found = [(int(x), int(pid)) for x, pid in Dataset.load(str(saved))]
+    seen = Counter(x for x, _ in found)
+    assert len(found) == COUNT
+    assert all(seen[x] == 1 for x in range(COUNT))
+    assert {pid for _, pid in found} & set(killed), "what counted of the killed worker was made again"
+    assert read_manifest(str(saved)).elements == COUNT
+    assert sorted(path.name for path in saved.iterdir()) == ["DONE", "chunks", "manifest.json", "save.json"]

@@ -1,0 +1,84 @@
+"""Facts about saves in simulated worlds: whatever dies, every element is on the disk once; broken cores are caught."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from zmqdata import messages as m
+from zmqdata.core.hosting import Hosting
+from zmqdata.core.saves import Saves
+from zmqdata.testing import LawBroken, SimulatedPipeline
+from zmqdata.testing.saving import Saver, SavingScenario, SavingWorld
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+FAMILIES = 4
+WORLDS = 25
+FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
+
+
+@pytest.mark.parametrize("family", range(FAMILIES))
+def test_whatever_goes_wrong_everything_is_saved_once(family: int) -> None:
+    """Deaths of workers and dispatcher, cuts and lost messages leave every element in one chunk of the manifest."""
+    for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
+        SavingScenario(seed).run()
+
+
+def test_a_calm_save_uses_every_worker() -> None:
+    """Each of three workers has a stream of its own, and together they save everything."""
+    world = SavingWorld(seed=1, pipeline=SimulatedPipeline(splits=300))
+    for _ in range(3):
+        world.add_worker()
+    saver = Saver(world)
+    world.save_until_marked()
+    assert saver.outcome == "started"
+    assert len({task.worker for task in world.dispatcher.core.state.tasks.values()}) == 3
+    world.check_saved()
+
+
+def _count_what_does_not_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chunk_written(self: Saves, peer: Any, message: Any, now: float) -> None:
+        task = self._current(peer, message)
+        if task is not None:
+            self._commit(task, message)
+            self.out.send(peer, m.ChunkCommitted(task.task, task.attempt, message.stop))
+
+    monkeypatch.setattr(Saves, "chunk_written", chunk_written)
+
+
+def _publish_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks that were committed are not looked at again by the next life."""
+    monkeypatch.setattr(Saves, "checks", lambda self: [])
+
+
+def _forget_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    real: Callable[..., Any] = Hosting._definition
+
+    def definition(self: Hosting, task: Any) -> Any:
+        return structs.replace(real(self, task), skip=())
+
+    monkeypatch.setattr(Hosting, "_definition", definition)
+
+
+def _tell_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zmqdata.core.written.REPEAT", 1e9)
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [_count_what_does_not_follow, _publish_first, _forget_what_counts, _tell_once],
+)
+def test_a_broken_core_is_caught(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A core that lacks one of the rules breaks a law in one of the first worlds."""
+    mutation(monkeypatch)
+    with pytest.raises(LawBroken):
+        _live_through(150)
+
+
+def _live_through(worlds: int) -> None:
+    for seed in range(worlds):
+        SavingScenario(seed).run()

@@ -1,0 +1,148 @@
+"""The dispatcher's files of saves: folders are made, chunks get their final names, markers are written. And checked.
+
+Which chunk counts is decided by ``core.saves``; what a name means is for ``manifests``.
+"""
+
+from __future__ import annotations
+
+import logging
+from base64 import b64encode
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from zmqdata import savecommands as s
+from zmqdata.errors import DataLossError, DataServiceError, NotFoundError
+from zmqdata.files import Files, files_of
+from zmqdata.manifests import (
+    CHUNKS,
+    STREAMS,
+    Chunk,
+    ChunkName,
+    Manifest,
+    SaveDescription,
+    SaveError,
+    begin_save,
+    chunk_path,
+    committed_chunks,
+    fail_save,
+    finish_save,
+    parse_stream,
+    read_save,
+    uncommitted_path,
+)
+
+log = logging.getLogger(__name__)
+
+THREADS = 4
+
+
+class SaveFolders:
+    """Carries out commands of ``core.saves`` in threads of its own.
+
+    Args:
+        report: takes the events that answer them, from any thread.
+    """
+
+    def __init__(self, report: Callable[[object], None]) -> None:
+        self._report = report
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="zmqdata-saves")
+
+    def prepare(self, command: s.PrepareSave) -> None:
+        """Makes the folder of a save."""
+        self._submit(prepare_save, command)
+
+    def publish(self, command: s.PublishChunk) -> None:
+        """Gives a chunk its final name."""
+        self._submit(publish_chunk, command)
+
+    def finish(self, command: s.FinishSave) -> None:
+        """Writes the marker that ends a save."""
+        self._submit(write_marker, command)
+
+    def _submit(self, act: Callable[[Any], object], command: object) -> None:
+        self._threads.submit(lambda: self._report(act(command)))
+
+    def close(self) -> None:
+        """What was not begun is left for the next life."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def prepare_save(command: s.PrepareSave) -> s.SavePrepared:
+    """Makes the folder of a save, unless something is saved there."""
+    spec = None if command.spec is None else b64encode(command.spec).decode()
+    try:
+        begin_save(command.path, SaveDescription(command.run, command.compression, spec, command.cardinality))
+    except DataServiceError as error:
+        return s.SavePrepared(command.path, command.run, type(error).__name__, str(error))
+    except Exception as error:  # whatever a file system says, the user must hear it
+        text = f"The dispatcher can not make the folder {command.path}: {error}"
+        return s.SavePrepared(command.path, command.run, NotFoundError.__name__, text)
+    return s.SavePrepared(command.path, command.run)
+
+
+def publish_chunk(command: s.PublishChunk) -> s.ChunkPublished:
+    """Gives a chunk its final name, if it has not got it."""
+    try:
+        _publish(files_of(command.path), command.path, command.chunk)
+    except Exception as error:  # whatever a file system says, it is the end of this save and not of the dispatcher
+        return s.ChunkPublished(command.iteration, command.chunk, str(error) or type(error).__name__)
+    return s.ChunkPublished(command.iteration, command.chunk)
+
+
+def name_of(chunk: s.SaveChunk) -> ChunkName:
+    """The final name of a chunk."""
+    return ChunkName(chunk.stream, chunk.number, chunk.stop - chunk.first)
+
+
+def _publish(files: Files, path: str, chunk: s.SaveChunk) -> None:
+    target = chunk_path(path, name_of(chunk))
+    if files.size(target) != chunk.size:
+        source = uncommitted_path(path, chunk.stream, chunk.attempt, chunk.first)
+        size = files.size(source)
+        if size != chunk.size:
+            there = "is not there" if size is None else f"has {size} bytes instead of {chunk.size}"
+            raise DataLossError(f"Found missing chunk {target}: {source} {there}")
+        files.move(source, target)
+
+
+def write_marker(command: s.FinishSave) -> s.SaveFinished:
+    """Ends a save: with a manifest and ``DONE``, or with ``ERROR``."""
+    try:
+        if command.error:
+            fail_save(command.path, SaveError(command.error, command.text, command.failure.hex()))
+        else:
+            finish_save(command.path, _manifest(command))
+    except Exception as error:  # a full disk, perhaps: it is tried again
+        return s.SaveFinished(command.iteration, str(error) or type(error).__name__)
+    return s.SaveFinished(command.iteration)
+
+
+def _manifest(command: s.FinishSave) -> Manifest:
+    chunks = [Chunk(f"{CHUNKS}/{name_of(one)}", one.stop - one.first, one.size) for one in command.chunks]
+    specs = tuple(b64encode(spec).decode() for spec in command.specs)
+    return Manifest(command.run, command.compression, None, tuple(chunks), specs, splittable=True)
+
+
+def check_save(command: s.CheckSave) -> None:
+    """Holds the folder of a running save against what the dispatcher knows, and publishes what was not.
+
+    Raises:
+        DataLossError: something is missing, or there that nobody wrote.
+    """
+    files = files_of(command.path)
+    description = read_save(command.path)
+    if description is None or description.run != command.run:
+        there = "nothing" if description is None else "another save"
+        raise DataLossError(f"Found conflict: there is {there} in {command.path}, where a save is running")
+    for name in files.names(f"{command.path}/{STREAMS}"):
+        if parse_stream(name) >= command.streams:
+            raise DataLossError(
+                f"Found conflict: {command.path} has {name}, and the save has {command.streams} streams"
+            )
+    known = {name_of(chunk) for chunk in command.chunks}
+    for chunk_name in committed_chunks(files, command.path):
+        if chunk_name not in known:
+            raise DataLossError(f"Found conflict: {command.path} has {chunk_name}, which was never committed")
+    for chunk in command.chunks:
+        _publish(files, command.path, chunk)

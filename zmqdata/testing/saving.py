@@ -1,0 +1,337 @@
+"""Simulated worlds in which nobody reads: workers save everything to a simulated disk, and everybody may die.
+
+Their dispatcher keeps what it has committed, so that it can go on after its own death.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata import savecommands as s
+from zmqdata import updates as u
+from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
+from zmqdata.core.state import DispatcherState
+from zmqdata.splits import IndexSplits
+from zmqdata.testing.network import CALM, Faults
+from zmqdata.testing.runner import Name, SimulatedPipeline
+from zmqdata.testing.scenario import NEVER, Scenario
+from zmqdata.testing.world import DATASET, DISPATCHER, SimulatedDispatcher, SimulatedWorker, World
+
+PATH = "/save"
+RUN = "run"
+RESUME_AFTER = 5.0
+
+
+class SimulatedDisk:
+    """The folder of a save: what is written, what is published, and the marker."""
+
+    def __init__(self, world: SavingWorld) -> None:
+        self.world = world
+        self.run = ""
+        self.written: dict[tuple[int, int, int], tuple[Name, ...]] = {}
+        self.chunks: dict[tuple[int, int], tuple[Name, ...]] = {}
+        self.marker = ""
+        self.manifest: tuple[s.SaveChunk, ...] = ()
+
+    def prepare(self, command: s.PrepareSave) -> s.SavePrepared:
+        """Makes the folder, once."""
+        if self.run not in ("", command.run):
+            return s.SavePrepared(command.path, command.run, "AlreadyExistsError", "already started or completed")
+        self.run = command.run
+        return s.SavePrepared(command.path, command.run)
+
+    def publish(self, chunk: s.SaveChunk) -> None:
+        """Moves a chunk to its final name; doing it again changes nothing."""
+        place = (chunk.stream, chunk.number)
+        if place in self.chunks:
+            return
+        names = self.written.pop((chunk.stream, chunk.attempt, chunk.first), None)
+        if names is None or len(names) != chunk.stop - chunk.first:
+            self.world.laws.fail(f"chunk {chunk} counts and is not there: {names}")
+        self.chunks[place] = names
+
+    def finish(self, command: s.FinishSave) -> s.SaveFinished:
+        """Writes the marker."""
+        if self.marker:
+            self.world.laws.fail(f"ended as {self.marker}, and again: {command}")
+        self.marker = "ERROR" if command.error else "DONE"
+        self.manifest = command.chunks
+        return s.SaveFinished(command.iteration)
+
+
+class SavingDispatcher(SimulatedDispatcher):
+    """A dispatcher with a journal and a disk."""
+
+    world: SavingWorld
+
+    def feed(self, event: object) -> None:
+        super().feed(event)
+        if isinstance(event, c.Received) and isinstance(event.message, m.RegisterWorker):
+            self._know_again(event.message.worker)
+
+    def _know_again(self, worker: str) -> None:
+        """A worker of a former life still has what it hosted."""
+        facts = self.core.hosting.facts.get(worker)
+        for task in self.core.state.tasks.values():
+            if facts is not None and task.worker == worker and not task.settled:
+                facts.tasks.add(task.task)
+                facts.writing.add(task.task)
+
+    def resume(self) -> None:
+        """Whoever has not come back by now is lost."""
+        for task in list(self.core.state.tasks.values()):
+            if self.alive and task.worker and task.worker not in self.core.hosting.facts and not task.settled:
+                self.core.hosting.fence(task)
+
+    def carry_out(self, command: Any) -> None:
+        disk = self.world.disk
+        if isinstance(command, c.Commit):
+            self.world.journal.append(command.update)
+        elif isinstance(command, s.PrepareSave):
+            self._later(lambda: disk.prepare(command))
+        elif isinstance(command, s.PublishChunk):
+            self._later(lambda: self._publish(command))
+        elif isinstance(command, s.FinishSave):
+            self._later(lambda: disk.finish(command))
+        else:
+            super().carry_out(command)
+
+    def _publish(self, command: s.PublishChunk) -> s.ChunkPublished:
+        self.world.disk.publish(command.chunk)
+        return s.ChunkPublished(command.iteration, command.chunk)
+
+    def _later(self, act: Any) -> None:
+        """Disks take their time, and what was not done when the dispatcher dies is not done."""
+
+        def do() -> None:
+            if self.alive:
+                event = act()
+                self.soon(event)
+
+        self.world.clock.after(self.random.uniform(0.0, 0.3), do)
+
+
+class SavingWorker(SimulatedWorker):
+    """A worker with a disk, which it writes to in the order of its commands."""
+
+    world: SavingWorld
+
+    def __init__(self, world: SavingWorld, name: str, buffer_bytes: int) -> None:
+        super().__init__(world, name, buffer_bytes)
+        self.core.writing.chunk_bytes = self.random.choice([1, 3_000, 50_000, 1 << 30])
+        self._open: dict[tuple[int, int], list[Name]] = {}
+        self._busy_until = 0.0
+        self._queue: deque[Any] = deque()
+
+    def carry_out(self, command: Any) -> None:
+        if not isinstance(command, s.WriteBlock | s.CloseChunk):
+            super().carry_out(command)
+            return
+        self._queue.append(command)
+        self._busy_until = max(self._busy_until, self.world.clock.now) + self.random.uniform(0.0, 0.02)
+        self.world.clock.after(self._busy_until - self.world.clock.now, self._write)
+
+    def _write(self) -> None:
+        command = self._queue.popleft()
+        if not self.alive:
+            return
+        key = (command.task, command.attempt)
+        if isinstance(command, s.WriteBlock):
+            self._open.setdefault(key, []).extend(command.frames)
+            self.feed(s.BlockWritten(*key, command.size))
+            return
+        names = tuple(self._open.pop(key))
+        task = self.core.tasks.get(command.task)
+        if task is None or task.key != key:
+            return
+        self.world.disk.written[task.definition.stream, command.attempt, command.chunk] = names
+        self.feed(s.ChunkClosed(*key, command.chunk, command.stop, len(names), b"spec"))
+
+
+class Saver:
+    """Somebody who wants everything saved, and asks until told that it has begun."""
+
+    def __init__(self, world: World, run: str = RUN) -> None:
+        self.world = world
+        self.run = run
+        self.name = f"saver-{run}"
+        self.outcome = ""
+        world.network.join(self.name, self.receive)
+        self._ask()
+
+    def _ask(self) -> None:
+        if not self.outcome:
+            ask = m.StartSave(self.name, DATASET, PATH, self.run)
+            self.world.network.send(self.name, DISPATCHER, ask)
+            self.world.clock.after(1.0, self._ask)
+
+    def receive(self, sender: Hashable, message: Any) -> None:
+        """Takes the answer."""
+        if isinstance(message, m.SaveStarted):
+            self.outcome = "started"
+        elif isinstance(message, m.RequestRefused):
+            self.outcome = message.error
+
+
+class SavingWorld(World):
+    """A dispatcher with a journal, and workers that save.
+
+    Args:
+        seed: decides everything.
+        pipeline: what every task makes.
+        faults: how badly the network behaves.
+
+    Example:
+        >>> world = SavingWorld(seed=1, pipeline=SimulatedPipeline(splits=20))
+        >>> worker, saver = world.add_worker(), Saver(world)
+        >>> world.save_until_marked()
+        >>> saver.outcome, world.disk.marker, len(world.saved) == len(world.pipeline.names())
+        ('started', 'DONE', True)
+    """
+
+    dispatcher: SavingDispatcher
+
+    def __init__(self, seed: int, pipeline: SimulatedPipeline | None = None, faults: Faults = CALM) -> None:
+        self.journal: list[u.Update] = []
+        self.disk = SimulatedDisk(self)
+        super().__init__(seed, "DYNAMIC", pipeline, faults, DispatcherTimes(gc_timeout=NEVER))
+
+    def _make_dispatcher(self) -> SavingDispatcher:
+        core = DispatcherCore(self.seed, self.times, durable=True)
+        for update in self.journal:
+            core.state.apply(update)
+        for check in core.saves.checks():
+            for chunk in check.chunks:
+                self.disk.publish(chunk)
+        dispatcher = SavingDispatcher(self, DISPATCHER, core)
+        if not self.journal:
+            source = IndexSplits(self.pipeline.splits)
+            description = m.DatasetDescription("d" * 64, "fingerprint", (source,), "", None, -2, None, "3.11", "0")
+            dispatcher.feed(c.Received("somebody", m.RegisterDataset("request", DATASET, description, b"pipeline")))
+        return dispatcher
+
+    def add_worker(self, buffer_bytes: int = 16 << 20) -> SavingWorker:
+        name = f"worker-{len(self.workers)}-{self.random.getrandbits(16):04x}"
+        worker = SavingWorker(self, name, buffer_bytes)
+        self.workers.append(worker)
+        return worker
+
+    def restart_dispatcher(self, seconds: float = 0.0) -> None:
+        """The dispatcher dies; so many seconds later it comes back and reads its journal."""
+        if self.dispatcher.alive:
+            self.dispatcher.die()
+            self.clock.after(seconds, self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        self.dispatcher = self._make_dispatcher()
+        self.clock.after(RESUME_AFTER, self.dispatcher.resume)
+
+    @property
+    def saved(self) -> list[Name]:
+        """Everything that is published."""
+        return [name for names in self.disk.chunks.values() for name in names]
+
+    def save_until_marked(self, patience: float = 400.0) -> None:
+        """Lets time pass until the save has ended."""
+        ends = self.clock.now + patience
+        while not self.disk.marker:
+            if self.clock.now > ends:
+                self.laws.fail(f"the save has not ended after {patience:g} s")
+            self.clock.run_next()
+
+    def check_saved(self) -> None:
+        """Checks that everything was saved exactly once, and that the manifest names it; or that the save failed."""
+        names = self.pipeline.names()
+        wanted = "ERROR" if any(map(self.pipeline.is_failure, names)) else "DONE"
+        if self.disk.marker != wanted:
+            self.laws.fail(f"the marker is {self.disk.marker}, should be {wanted}")
+        everything, found = Counter(names), Counter(self.saved)
+        if wanted == "DONE" and found != everything:
+            self.laws.fail(f"missing {sorted(everything - found)[:9]}, surplus {sorted(found - everything)[:9]}")
+        if wanted == "DONE" and {(one.stream, one.number) for one in self.disk.manifest} != self.disk.chunks.keys():
+            self.laws.fail(f"the manifest names {self.disk.manifest}, there are {list(self.disk.chunks)}")
+        if found - everything:
+            self.laws.fail(f"surplus {sorted(found - everything)[:9]}")
+
+    def check_journal(self) -> None:
+        """Checks that the journal alone tells that the save has ended, and of what."""
+        state = DispatcherState()
+        for update in self.journal:
+            state.apply(update)
+        [iteration] = state.iterations.values()
+        if iteration.saving is None or not iteration.saving.ended:
+            self.laws.fail("the journal does not say that the save has ended")
+
+
+class SavingScenario(Scenario):
+    """A save in which things go wrong.
+
+    Args:
+        seed: decides everything.
+
+    Example:
+        >>> SavingScenario(seed=1).run()
+    """
+
+    world: SavingWorld
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        draw = self.random
+        pipeline = replace(self.world.pipeline, fails=draw.choice([0, 0, 0, 9]))
+        self.world = SavingWorld(seed, pipeline, self._faults())
+        self.last = 0.0
+        self._at(draw.choice([0.0, 0.5]), lambda: Saver(self.world))
+        for _ in range(draw.randint(1, 5)):
+            self._at(draw.choice([0.0, 0.0, 0.0, draw.uniform(0, 5)]), self.add_worker)
+        span = draw.choice([0.5, 2.0, 5.0, 12.0])
+        for _ in range(draw.choice([0, 1, 2, 3, 5, 8, 12])):
+            self._at(draw.uniform(0.0, span), draw.choice(self._misfortunes))
+
+    @property
+    def _misfortunes(self) -> list[Any]:
+        return [
+            self.add_worker,
+            self.kill_worker,
+            self.kill_worker,
+            self.kill_worker,
+            self.leave_worker,
+            self.cut_worker,
+            self.kill_dispatcher,
+            self.kill_dispatcher,
+            self.worsen,
+        ]
+
+    def kill_dispatcher(self) -> None:
+        """The dispatcher dies and comes back."""
+        self.world.laws.tell(DISPATCHER, "is killed")
+        self.world.restart_dispatcher(self.random.choice([0.0, 0.5, 3.0]))
+
+    def run(self) -> None:
+        """Lives through everything, and checks what is on the disk.
+
+        Raises:
+            LawBroken: with the story of what went wrong.
+        """
+        world = self.world
+        world.clock.advance(self.last + 5.0)
+        if not any(worker.alive for worker in world.workers):
+            self.add_worker()
+        world.network.faults = CALM
+        world.save_until_marked()
+        # Cut off workers have to come back before they hear that there is nothing left to do.
+        world.clock.advance(40.0)
+        world.check_saved()
+        world.check_journal()
+        for worker in world.workers:
+            if worker.alive and worker.core.tasks:
+                world.laws.fail(f"{worker.name} still has {list(worker.core.tasks)}")
+        again = Saver(world, "another run")
+        world.clock.advance(5.0)
+        if again.outcome != "AlreadyExistsError":
+            world.laws.fail(f"a second save to the path: {again.outcome or 'no answer'}")
