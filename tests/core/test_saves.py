@@ -12,7 +12,8 @@ from zmqdata import messages as m
 from zmqdata import savecommands as s
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherPolicy, DispatcherTimes
-from zmqdata.core.saves import RETRY, job_of, updates_of
+from zmqdata.core.saves import RETRY, job_of
+from zmqdata.core.snapshots import updates_of
 from zmqdata.core.state import Iteration, Task
 from zmqdata.splits import IndexSplits
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from zmqdata import updates as u
 from zmqdata.core.rounds import Rounds
 from zmqdata.core.snapshots import snapshot
-from zmqdata.core.state import _APPLY, DispatcherState
-from zmqdata.messages import DatasetDescription, JobParameters
+from zmqdata.core.state import _APPLY, DispatcherState, Iteration, Task
+from zmqdata.messages import DatasetDescription, JobParameters, SaveParameters
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 SOURCES = (IndexSplits(40), FileSplits(("*",), False, None))
@@ -53,6 +53,9 @@ class History:
             self.remove_task,
             *[self.create_view, self.extend_horizon, self.pass_steps] * 2,
             self.restore_rounds,
+            *[self.commit_chunk] * 4,
+            self.fail_save,
+            self.end_save,
             self.cut_ledger,
             self.cut_ledger,
             self.restore_ledger,
@@ -100,7 +103,8 @@ class History:
         dataset = self.some([*self.state.datasets])
         mode = self.draw.choice(["DYNAMIC", "OFF", "DATA"])
         count = self.draw.choice([None, 1, 2])
-        job = JobParameters(self.name("job"), str(dataset), mode, num_consumers=count)
+        save = SaveParameters("/folder", self.name("run")) if self.draw.random() < 0.3 else None
+        job = JobParameters(self.name("job"), str(dataset), mode, num_consumers=None if save else count, save=save)
         return None if dataset is None else u.CreateJobUpdate(job)
 
     def create_iteration(self) -> u.AnyUpdate | None:
@@ -242,6 +246,27 @@ class History:
             return None
         one = found[1]
         return u.RestoreRoundsUpdate(found[0], tuple(one.steps), tuple(one.views), one.horizon, tuple(one.known))
+
+    def saved(self) -> Iteration | None:
+        found = self.some([one for one in self.state.iterations.values() if one.saving is not None])
+        return found if isinstance(found, Iteration) else None
+
+    def commit_chunk(self) -> u.AnyUpdate | None:
+        iteration = self.saved()
+        task = None if iteration is None else self.some(list(iteration.tasks.values()))
+        if not isinstance(task, Task):
+            return None
+        first = task.chunks[-1].stop if task.chunks else 0
+        spec = self.draw.choice([b"", b"one", b"two"])
+        return u.CommitChunkUpdate(task.task, task.attempt, first, first + self.draw.randrange(1, 9), 100, spec)
+
+    def fail_save(self) -> u.AnyUpdate | None:
+        iteration = self.saved()
+        return None if iteration is None else u.FailSaveUpdate(iteration.iteration, b"failure")
+
+    def end_save(self) -> u.AnyUpdate | None:
+        iteration = self.saved()
+        return None if iteration is None else u.EndSaveUpdate(iteration.iteration)
 
     def remove_task(self) -> u.AnyUpdate | None:
         task = self.task()

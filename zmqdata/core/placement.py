@@ -81,6 +81,8 @@ class Placement:
         for task in state.tasks.values():
             if task.worker and not task.settled:
                 self.facts[task.worker].tasks.add(task.task)
+                if state.iterations[task.iteration].saving is not None:
+                    self.facts[task.worker].writing.add(task.task)
 
     @property
     def num_shards(self) -> int:

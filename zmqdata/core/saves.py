@@ -244,17 +244,6 @@ class Saves:
         return self._endings.setdefault(iteration.iteration, Ending())
 
 
-def updates_of(iteration: Iteration) -> Iterator[u.AnyUpdate]:
-    """The facts by which a save differs from another iteration, for whoever writes the state down anew."""
-    for task in iteration.tasks.values():
-        for chunk in task.chunks:
-            yield u.CommitChunkUpdate(task.task, chunk.attempt, chunk.first, chunk.stop, chunk.size, chunk.spec)
-    if iteration.saving is not None and iteration.saving.failure:
-        yield u.FailSaveUpdate(iteration.iteration, iteration.saving.failure)
-    if iteration.saving is not None and iteration.saving.ended:
-        yield u.EndSaveUpdate(iteration.iteration)
-
-
 def _path(iteration: Iteration) -> str:
     assert iteration.job.save is not None
     return iteration.job.save.path

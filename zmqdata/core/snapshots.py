@@ -48,6 +48,7 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
         yield u.RestoreCursorUpdate(number, source, cursor.repetition, cursor.next, tuple(cursor.returned))
     for task in iteration.tasks.values():
         yield from _of_task(task)
+    yield from updates_of(iteration)
     consumers = {client: index for index, client in iteration.consumers.items()}
     for client in sorted(iteration.clients):
         yield u.OpenClientUpdate(client, number, iteration.local_workers[client], consumers.get(client))
@@ -59,6 +60,17 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
         yield u.CloseTaskListUpdate(number)
     if iteration.failure is not None:
         yield u.FailIterationUpdate(number, *iteration.failure)
+
+
+def updates_of(iteration: Iteration) -> Iterator[u.AnyUpdate]:
+    """The facts by which a save differs from another iteration, for whoever writes the state down anew."""
+    for task in iteration.tasks.values():
+        for chunk in task.chunks:
+            yield u.CommitChunkUpdate(task.task, chunk.attempt, chunk.first, chunk.stop, chunk.size, chunk.spec)
+    if iteration.saving is not None and iteration.saving.failure:
+        yield u.FailSaveUpdate(iteration.iteration, iteration.saving.failure)
+    if iteration.saving is not None and iteration.saving.ended:
+        yield u.EndSaveUpdate(iteration.iteration)
 
 
 def _of_task(task: Task) -> Iterator[u.AnyUpdate]:

@@ -86,12 +86,10 @@ class DispatcherShell:
             config.worker_addresses,
             aliases,
             policy_of(config),
-            durable=config.work_dir is not None,
+            durable=config.fault_tolerant_mode,
         )
         self.core.datasets.parts.found(*self.store.found())
         self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)
-        for check in self.core.saves.checks():
-            check_save(check)
         self.rejects = Rejects()
         self.loop = Loop("zmqdata-dispatcher", self._tick)
         self.loop.read(self.router, self._receive)
@@ -123,6 +121,8 @@ class DispatcherShell:
             )
             closing(self.records.close)
             self.records.take_up(time.monotonic())
+            for check in self.core.saves.checks():
+                check_save(check)
 
     def say_goodbye(self) -> None:
         """Nothing to say: peers go on without a dispatcher and wait for the next one."""
