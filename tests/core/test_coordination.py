@@ -241,6 +241,44 @@ def test_those_who_wait_are_not_kept_waiting_for_ever() -> None:
     assert desk.plan.horizon == 0
 
 
+def test_who_can_read_to_the_end_waits_for_nobody() -> None:
+    """The goodbye of a consumer may be lost: that ends nothing for others who have yet to take their last steps."""
+    desk = started(workers=1, finite="drop")
+    desk.ends("w0", desk.tasks[0], 4)
+    desk.hear("l", m.CloseIteration("l", 0, {}, 1))
+    assert desk.plan.missing == (1,)
+    for _ in range(100):
+        desk.wait(1.0)
+        desk.beat("k", steps=3)
+    assert desk.iteration.failure is None
+    assert desk.core.jobs.coordination._missing_since == {}
+
+
+def test_workers_are_told_what_nobody_waits_for() -> None:
+    """Where a consumer has no client: what is behind each of them, and once others can read to the end, all of it."""
+    desk = started(workers=1, finite="drop")
+    task = desk.tasks[0]
+    desk.beat("k", steps=2)
+    assert unwanted(desk) == {}
+    desk.hear("l", m.CloseIteration("l", 0, {}, 1))
+    assert unwanted(desk) == {task: (2, 1)}
+    desk.ends("w0", task, 5)
+    assert (desk.plan.horizon, desk.plan.end) == (4, 5)
+    assert unwanted(desk) == {task: (2, 1)}
+    desk.open("m", 1)
+    assert unwanted(desk) == {}
+    desk.beat("k", steps=2, near=4)
+    desk.hear("m", m.CloseIteration("m", 0, {}, 1))
+    assert unwanted(desk) == {task: (2, 5)}
+
+
+def unwanted(desk: Desk) -> dict[int, tuple[int, ...]]:
+    """What the worker is told with its next heartbeat."""
+    reports = (m.TaskReport(desk.tasks[0], 1, 0, None),)
+    desk.hear("w0", m.WorkerHeartbeat("w0", reports, ()))
+    return desk.sent(m.WorkerHeartbeatAnswered).unwanted
+
+
 def test_time_counts_only_while_somebody_waits() -> None:
     """A job whose consumers were all closed may be started again later."""
     desk = started()

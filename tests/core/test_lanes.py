@@ -133,3 +133,30 @@ def test_the_next_attempt_makes_nothing_that_a_consumer_has_behind_it() -> None:
     assert [lane.low for lane in dealing.lanes] == [4, 1]
     opened(dealing, "a", 0, first=2), opened(dealing, "b", 1, first=3)
     assert dealt(dealing) == [("a", 4, 5), ("a", 5, 6), ("b", 3, 4), ("b", 4, 5), ("b", 5, 6)]
+
+
+def test_what_nobody_waits_for_needs_no_room() -> None:
+    """It is forgotten, and not taken when it is made later; who comes for it after all lacks it."""
+    dealing = RoundRobin(2)
+    add(dealing, 0), add(dealing, 2)
+    assert dealing.ahead == 40
+    dealing.skip((0, 4))
+    dealing.skip((0, 3))
+    assert dealing.ahead == 20
+    add(dealing, 4, count=1)
+    dealing.skip((0, 6))
+    add(dealing, 5)
+    assert [[portion.first for portion in lane.portions] for lane in dealing.lanes] == [[0, 2, 4, 5], [5]]
+    assert opened(dealing, "b", 1, first=4).lacking
+    dealing.release("b", RangeSet())
+    assert not opened(dealing, "c", 1, first=6).lacking
+    assert dealt(dealing) == [("c", 6, 7)]
+
+
+def test_what_somebody_reads_is_kept() -> None:
+    """Who has taken a consumer's place in the meantime gets what it asks for."""
+    dealing = RoundRobin(1)
+    opened(dealing, "a", 0)
+    add(dealing, 0)
+    dealing.skip((2,))
+    assert dealt(dealing) == [("a", 0, 2)]

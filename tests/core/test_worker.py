@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.pipelines import PIPELINES_KEPT
@@ -472,3 +474,28 @@ def test_a_worker_knows_what_it_was_rid_of() -> None:
     assert list(host.core.dropped) == []
     host.hear(D, m.DropTask(1, 1))
     assert list(host.core.dropped) == [1]
+
+
+# --- coordinated reads
+
+
+def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
+    """A consumer that was to the end elsewhere fills no buffer; before the end of a task, that is, when it matters."""
+    host = Host(hosting=False, buffer_bytes=20)
+    host.hear(D, m.HostTask(structs.replace(definition(), num_consumers=2, passed=(0, 0))))
+    host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
+    host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp",), m.Reader(0)))
+    host.feed(c.LinkBound("k-1", "tcp://k-1", "secret"))
+    host.grant(10)
+    for lane in (0, 1):
+        host.feed(c.Produced(1, 1, 0, 2, 20, b"meta", "frames", lane=lane))
+    assert host.all_of(c.AllowProduction) == []
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, {1: (0, 2), 9: (1, 1)}))
+    assert host.sent(c.AllowProduction).size == 60
+    host.feed(c.Produced(1, 1, 2, 1, 20, b"meta", "frames", lane=1))
+    host.feed(c.Exhausted(1, 1, 3))
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, {1: (0, 3)}))
+    host.hear("l", m.OpenLink("l", "l-1", "", 0, "", ("tcp",), m.Reader(1)))
+    host.feed(c.LinkBound("l-1", "tcp://l-1", "secret"))
+    host.hear("l", m.Grant("l-1", 0, (m.StreamGrant(1, 1, 10, 1000, 0, 0, 2),)))
+    assert host.pushed() == [("l-1", 2), ("l-1", "end")]

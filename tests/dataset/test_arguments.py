@@ -25,6 +25,7 @@ from zmqdata.dataset.arguments import (
     file_names,
     flag,
     function,
+    generator_spec,
     input_node,
     input_nodes,
     integer,
@@ -234,3 +235,18 @@ def test_an_order_without_parallel_calls_is_warned_of(deterministic: bool) -> No
 def test_a_policy_has_its_own_number_of_retries(given: tuple[Any, Any, Any], parameters: dict[str, Any]) -> None:
     """Raising needs no parameters; "retry" tries thrice again and "skip" never, unless told otherwise."""
     assert error_policy(*given) == parameters
+
+
+def test_the_older_arguments_of_a_generator_make_a_spec() -> None:
+    """Dtypes, with shapes or without, become the spec; shapes alone, both kinds, and other nestings are refused."""
+    assert generator_spec(np.int32, None, None) == TensorSpec(None, np.int32)
+    made = generator_spec({"x": np.int8, "y": (str,)}, {"x": (2, None), "y": ((),)}, None)
+    assert made == {"x": TensorSpec((2, None), np.int8), "y": (TensorSpec((), str),)}
+    assert generator_spec(None, None, made) is made
+    for given in ((None, (), None), (np.int8, None, TensorSpec((), np.int8))):
+        with pytest.raises(TypeError, match="either output_signature"):
+            generator_spec(*given)
+    with pytest.raises(TypeError, match="output_shapes must be nested as output_types"):
+        generator_spec((np.int8, np.int8), ((),), None)
+    with pytest.raises(TypeError, match="output_types must be a dtype for each leaf"):
+        generator_spec((3,), None, None)

@@ -20,7 +20,7 @@ from zmqdata.dataset import (
 from zmqdata.errors import InvalidArgumentError, UnimplementedError
 from zmqdata.nodes import split_sources
 from zmqdata.records import TFRecordWriter
-from zmqdata.specs import TensorSpec
+from zmqdata.specs import AUTOTUNE, TensorSpec
 from zmqdata.splits import IndexSplits
 
 
@@ -33,6 +33,24 @@ def test_files_are_named_by_a_dataset_too(tmp_path: Path) -> None:
     (tmp_path / "r").write_bytes(b"Habcdf")
     assert list(FixedLengthRecordDataset(names, 2, 1, 1)) == [b"ab", b"cd"]
     assert list(TextLineDataset(names, buffer_size=1)) == ["Habcdf"]
+
+
+@pytest.mark.parametrize("named", [list, lambda names: Dataset.from_tensor_slices(names)])
+def test_files_are_read_in_parallel(tmp_path: Path, named: Callable[[list[str]], Any]) -> None:
+    """With num_parallel_reads so many files have a record each in turn, whoever names them; each stays a split."""
+    names = [str(tmp_path / str(place)) for place in range(3)]
+    for place, name in enumerate(names):
+        Path(name).write_text("".join(f"{place}{line}\n" for line in range(place + 2)))
+    lines = TextLineDataset(named(names), num_parallel_reads=2)
+    assert list(lines) == ["00", "10", "01", "11", "12", "20", "21", "22", "23"]
+    assert list(TextLineDataset(named(names), num_parallel_reads=AUTOTUNE))[:4] == ["00", "10", "20", "01"]
+    assert list(FixedLengthRecordDataset(named(names[:2]), 3, num_parallel_reads=1))[:3] == [b"00\n", b"01\n", b"10\n"]
+    assert split_sources(lines.node) == [IndexSplits(3)]
+    with TFRecordWriter(names[0]) as writer:
+        writer.write(b"ab")
+    assert list(TFRecordDataset(named(names[:1]), num_parallel_reads=2)) == [b"ab"]
+    with pytest.raises(ValueError, match="num_parallel_reads must be at least 1, AUTOTUNE or None, got 0"):
+        TextLineDataset(names, num_parallel_reads=0)
 
 
 def test_what_can_be_split_and_what_not() -> None:

@@ -56,6 +56,33 @@ def test_loading_forgets_what_was_before() -> None:
     assert read == [0, 1, 2, 0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        pipeline(),
+        Dataset.from_generator(range, args=(9,)),
+        Dataset.range(9).map(abs, num_parallel_calls=2),
+        Dataset.range(9).interleave(lambda x: Dataset.range(2), 2, num_parallel_calls=2),
+    ],
+)
+def test_a_closed_iterator_has_ended_and_keeps_its_state(dataset: Dataset) -> None:
+    """close() loses nothing: the state taken after it is that from before, and what it holds is given back."""
+    iterator = iter(dataset)
+    next(iterator)
+    before = iterator.state_dict()
+    iterator.close()
+    iterator.close()
+    assert rest(iterator) == []
+    states, following = [before, iterator.state_dict()], []
+    for state in states:
+        again = iter(dataset)
+        again.load_state_dict(state)
+        following.append(rest(again))
+    assert following[0] == following[1] != []
+    iterator.load_state_dict(before)
+    assert rest(iterator) == following[0]
+
+
 def test_a_file_keeps_the_state(tmp_path: Path) -> None:
     """save replaces the file as a whole and leaves nothing else behind; restore goes on."""
     path = tmp_path / "state"

@@ -153,3 +153,16 @@ def test_maps_with_threads_and_draws() -> None:
     )
     assert ints(threads) == ints(drawn)
     assert ints(Dataset.range(4).map(lambda x: 6 // int(x), on_error="skip")) == [6, 3, 2]
+
+
+def test_batch_takes_the_arguments_of_a_parallel_one() -> None:
+    """They are checked, and change nothing."""
+    parallel = Dataset.range(5).batch(2, False, AUTOTUNE, False)
+    assert [batch.tolist() for batch in parallel] == [[0, 1], [2, 3], [4]]
+    with pytest.raises(ValueError, match="num_parallel_calls must be at least 1"):
+        Dataset.range(5).batch(2, num_parallel_calls=0)
+
+
+def test_a_batch_may_be_larger_than_any() -> None:
+    """A size that no machine word holds makes one batch of all."""
+    assert [batch.tolist() for batch in Dataset.range(3).map(abs).batch(2**70)] == [[0, 1, 2]]

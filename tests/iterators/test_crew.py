@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -228,18 +230,78 @@ def test_marks_follow_what_was_handed_out() -> None:
 
 def test_resizing_keeps_hires_and_lets_go() -> None:
     """A larger crew gets the threads that it lacks; of a smaller one those beyond the size leave; none is lost."""
-    crew = started(Source(2000))
+    gate = threading.Event()
+    crew = started(Source(2000), lambda number, x: (gate.wait(DEADLINE) and x, None))
+    wait_until(lambda: len(crew._threads) == 2)
     before = list(crew._threads)
-    crew.resize(3, 6)
-    assert crew._threads[:2] == before
-    assert len(crew._threads) == 3
+    gate.set()
     crew.resize(1, 2)
     read = []
     while [thread.name for thread in crew._threads if thread.is_alive()] != ["zmqdata-map-0"]:
         read.append(crew.take()[0])  # a thread has to get its turn to see that it may leave
-    crew.resize(2, 4)
-    assert len(crew._threads) == 2
+    gate.clear()
+    crew.resize(3, 6)
+    while len(crew._calling) < 3:
+        if crew.is_ready:
+            read.append(crew.take()[0])
+    wait_until(lambda: len(crew._threads) == 3)
+    assert crew._threads[0] is before[0]
+    gate.set()
     assert read + [number for number, _ in taken(crew)] == list(range(2000))
+
+
+def test_threads_are_started_for_what_there_is_to_do() -> None:
+    """However many there may be, there is none more than elements and the one that finds the end."""
+    crew = Crew(Source(3), echo, True)
+    crew.resize(10**6, 10**6)
+    assert [number for number, _ in taken(crew)] == [0, 1, 2]
+    assert len(crew._threads) <= 4
+
+
+def test_fewer_threads_than_asked_for_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system has no more threads, those that there are go on; where it has none at all, that is an error."""
+    some, asked = 2, []
+
+    class Scarce(threading.Thread):
+        def start(self) -> None:
+            asked.append(self.name)
+            if len(asked) > some:
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    monkeypatch.setattr(threading, "Thread", Scarce)
+    meeting = threading.Barrier(2, timeout=DEADLINE)
+    crew = Crew(Source(6), lambda number, x: (meeting.wait() and None, None), True)
+    crew.resize(5, 10)
+    assert [number for number, _ in taken(crew)] == list(range(6))
+    wait_until(lambda: ended(crew))
+    some = 0
+    with pytest.raises(RuntimeError, match="can't start"):
+        Crew(Source(1), echo, True).resize(2, 4)
+
+
+def test_a_child_of_a_fork_is_told() -> None:
+    """Whatever lock a thread held when the program forked: the child gets what was made, then an error."""
+    crew = started(Source(100))
+    wait_until(lambda: crew._full and len(crew._results) == 4)
+    with crew._changed:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(_reads_in_child(crew))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
+    assert len(list(taken(crew))) == 100
+
+
+def _reads_in_child(crew: Crew) -> int:
+    signal.alarm(int(DEADLINE))
+    read = 0
+    try:
+        for _ in taken(crew):
+            read += 1
+    except FailedPreconditionError:
+        crew.stop()
+        return read
+    return 99
 
 
 @pytest.mark.parametrize("stopped", [True, False])

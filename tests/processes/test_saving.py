@@ -63,3 +63,19 @@ def test_a_killed_worker_and_a_new_one_leave_every_element_once(tmp_path: Path) 
     assert {pid for _, pid in found} & set(killed), "what counted of the killed worker was made again"
     assert read_manifest(str(saved)).elements == COUNT
     assert sorted(path.name for path in saved.iterdir()) == ["DONE", "chunks", "manifest.json", "save.json"]
+
+
+@pytest.mark.timeout(120)
+def test_a_killed_dispatcher_goes_on_with_the_save(tmp_path: Path) -> None:
+    """A dispatcher that is killed twice while two workers save finishes what it began, each element once."""
+    saved = tmp_path / "saved"
+    with LocalCluster(2, work_dir=str(tmp_path / "work"), **OPTIONS) as cluster:
+        distributed_save(Dataset.range(COUNT).map(slowly), str(saved), cluster.target)
+        for chunks in (4, 12):
+            await_condition(lambda: len(committed_chunks(LOCAL, str(saved))) >= chunks, 30.0, "chunks that count")
+            cluster.dispatcher.kill()
+            assert not is_done(str(saved)), "the dispatcher was killed too late to show anything"
+            cluster.dispatcher.restart()
+        await_condition(lambda: is_done(str(saved)), 60.0, "the end of the save")
+    seen = Counter(int(x) for x, _ in Dataset.load(str(saved)))
+    assert seen == Counter(range(COUNT))

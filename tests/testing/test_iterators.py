@@ -93,3 +93,9 @@ def test_elements_compare_by_type_and_content() -> None:
     assert plain(np.array([Dataset.range(1), None])) == plain(np.array([Dataset.range(1), None]))
     assert plain((float("nan"), np.array([np.nan]))) == plain((float("nan"), np.array([np.nan])))
     assert plain(Dataset.range(2)) == plain(Dataset.range(2))
+
+
+def test_only_pipelines_are_checked() -> None:
+    """Something that is no pipeline is refused with what it is."""
+    with pytest.raises(TypeError, match="takes a Dataset or a node, got a list"):
+        check_iterator([1, 2])

@@ -72,6 +72,27 @@ def test_those_who_wait_for_a_dead_consumer_end_with_an_error() -> None:
     assert [client.outcome for client in consumers] == ["UnavailableError", "killed", "UnavailableError"]
 
 
+@pytest.mark.parametrize("goodbye", [True, False])
+def test_nobody_waits_for_a_consumer_that_was_to_the_end(goodbye: bool) -> None:
+    """A worker with little room, which it never knew, makes its task again; the other one gets there all the same."""
+    pipeline = SimulatedPipeline(splits=8, most=1, unit=1000)
+    world = World(12, pipeline=pipeline, num_consumers=2, finite="drop", consumer_timeout=30.0)
+    worker = world.add_worker()
+    dead, fast = (world.add_client(consumer=index) for index in range(2))
+    dead.stalled_until = fast.stalled_until = 6.0
+    world.clock.advance(2.0)
+    world.network.cut(fast.name, "dispatcher")
+    worker.die(), dead.die()
+    world.add_worker(buffer_bytes=2000)
+    world.run_until(lambda: fast.outcome == "end")
+    if goodbye:
+        world.network.heal(fast.name, "dispatcher")
+    successor = world.add_client(consumer=0)
+    successor.stalled_until = 60.0
+    world.run_until(lambda: world.all_done)
+    assert (successor.outcome, successor.taken) == ("end", fast.taken)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_clients_of_a_dispatcher_that_forgot_them_end_with_an_error(seed: int) -> None:
     """After a restart without a journal clients end within seconds, and the next ones read everything anew."""

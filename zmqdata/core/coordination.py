@@ -6,7 +6,7 @@ they may go, who may take a consumer's place, and for how long the others wait f
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from zmqdata import messages as m
 from zmqdata import updates as u
@@ -93,6 +93,26 @@ class Coordination:
         nobody = [index for index in range(len(rounds.steps)) if index not in iteration.consumers]
         return tuple(index for index in nobody if end is None or rounds.steps[index] < end)
 
+    def unwanted(self, tasks: Iterable[int]) -> dict[int, tuple[int, ...]]:
+        """Of tasks of which a consumer has no client: how many rounds nobody waits for, per consumer.
+
+        A consumer may have been to the end before a task came to where it is now, and nobody else tells that worker
+        that what it makes for this consumer needs no room. Its goodbye may be lost: so once the others can read to the
+        end, a consumer without a client holds nobody up. If one comes after all, what it lacks is made again.
+        """
+        found = {}
+        for task in [self.out.state.tasks[number] for number in sorted(tasks) if number in self.out.state.tasks]:
+            iteration = self.out.state.iterations[task.iteration]
+            rounds = iteration.rounds
+            if rounds is None or len(iteration.consumers) == len(rounds.steps):
+                continue
+            passed = rounds.passed(task.task, task.total)
+            rest = task.total if task.total is not None and _may_read_all(iteration, rounds) else 0
+            found[task.task] = tuple(
+                count if index in iteration.consumers else max(count, rest) for index, count in enumerate(passed)
+            )
+        return found
+
     # --- steps
 
     def plan(self, iteration: Iteration) -> m.Plan | None:
@@ -147,20 +167,20 @@ class Coordination:
 
     def tick(self, now: float) -> None:
         """Begins what can begin, and ends what has waited in vain."""
-        coordinated = [one for one in self.out.state.iterations.values() if one.rounds is not None]
-        for iteration in coordinated:
+        coordinated = [(one, one.rounds) for one in self.out.state.iterations.values() if one.rounds is not None]
+        for iteration, rounds in coordinated:
             self.begin(iteration, now)
             if iteration.failure is None:
-                self._wait(iteration, now)
-        known = {iteration.iteration for iteration in coordinated}
+                self._wait(iteration, rounds, now)
+        known = {iteration.iteration for iteration, _ in coordinated}
         for facts in (self._moved, self._missing_since):
             for number in [number for number in facts if number not in known]:
                 del facts[number]
 
-    def _wait(self, iteration: Iteration, now: float) -> None:
+    def _wait(self, iteration: Iteration, rounds: Rounds, now: float) -> None:
         """Counts the time for which consumers that are there wait for others."""
         missing = self.missing(iteration)
-        if not missing or iteration.clients <= set(self.absent):
+        if not missing or iteration.clients <= set(self.absent) or _may_read_all(iteration, rounds):
             self._missing_since.pop(iteration.iteration, None)
             return
         since = self._missing_since.setdefault(iteration.iteration, now)
@@ -174,6 +194,12 @@ def _consumer_of(iteration: Iteration, client: str) -> int | None:
 
 def _end_of(iteration: Iteration, rounds: Rounds) -> int | None:
     return rounds.end(iteration.totals, [task.task for task in iteration.live_tasks]) if iteration.closed else None
+
+
+def _may_read_all(iteration: Iteration, rounds: Rounds) -> bool:
+    """Whether the consumers that are there can read to the end without those that are missing."""
+    end = _end_of(iteration, rounds)
+    return end is not None and end <= rounds.horizon
 
 
 def _nobody_came(iteration: Iteration, missing: tuple[int, ...]) -> str:

@@ -243,7 +243,8 @@ class DispatcherCore:
                     self.hosting.release(beat.worker, client)
             for client in beat.readers:
                 self.clients.notice(client, now)
-        self.out.send(peer, m.WorkerHeartbeatAnswered(beat.worker, known))
+        unwanted = self.jobs.coordination.unwanted(self.hosting.facts[beat.worker].tasks) if known else {}
+        self.out.send(peer, m.WorkerHeartbeatAnswered(beat.worker, known, unwanted))
 
     def _worker_stopped(self, peer: c.Peer, message: m.WorkerStopped, now: float) -> None:
         if message.worker in self.workers:

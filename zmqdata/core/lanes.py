@@ -40,7 +40,7 @@ class Lane:
 
     def add(self, portion: Portion) -> None:
         """Takes the next block that was made, if anybody may need it."""
-        if _stop(portion) > self.floor:
+        if _stop(portion) > self.low:
             self.portions.append(portion)
             self.ahead += portion.size
 
@@ -74,6 +74,15 @@ class Lane:
         self.streams.remove(stream)
         if first:
             self.begin()
+
+    def skip(self, unwanted: int) -> None:
+        """Makes no room for the first rounds, which nobody waits for; not if somebody reads here after all."""
+        if self.streams or unwanted <= self.low:
+            return
+        self.low = unwanted
+        while self.portions and _stop(self.portions[0]) <= unwanted:
+            self.portions.popleft()
+        self.begin()
 
     def forget(self, handed_out: int, reported: int) -> None:
         """Drops the rounds below ``reported``, and those below ``handed_out`` that are too many to keep."""
@@ -158,6 +167,11 @@ class RoundRobin:
         assert isinstance(stream, LaneStream)
         lane = stream.lane
         return lane.streams[0] is stream and not stream.lacking and lane.given == len(lane.portions)
+
+    def skip(self, unwanted: tuple[int, ...]) -> None:
+        """Makes no room for what nobody waits for: so many rounds of each consumer, as the dispatcher knows."""
+        for lane, count in zip(self.lanes, unwanted, strict=False):
+            lane.skip(count)
 
     def release(self, client: str, delivered: RangeSet) -> bool:
         stream = self.streams.pop(client, None)

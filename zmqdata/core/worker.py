@@ -13,6 +13,7 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.dealing import Dealing, dealing_for
 from zmqdata.core.feeds import SplitFeed
+from zmqdata.core.lanes import RoundRobin
 from zmqdata.core.pipelines import REPEAT, Pipelines
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.sendlinks import Link, SendLinks
@@ -203,6 +204,11 @@ class WorkerCore:
         if not answer.known and self.registered:
             self.registered = False
             self._heartbeat(now)
+        for number, unwanted in answer.unwanted.items():
+            task = self.tasks.get(number)
+            if task is not None and task.total is None and isinstance(task.dealing, RoundRobin):
+                task.dealing.skip(unwanted)
+                self._distribute(task)
 
     def _refused(self, peer: c.Peer, refusal: m.RequestRefused, now: float) -> None:
         if refusal.request == self.profile.worker:

@@ -125,7 +125,7 @@ def optional_spec(name: str, value: Any) -> Any:
     return value
 
 
-def parallel_calls(num_parallel_calls: Any, deterministic: Any) -> dict[str, Any]:
+def parallel_calls(num_parallel_calls: Any, deterministic: Any, name: str = "num_parallel_calls") -> dict[str, Any]:
     """The parameters of a node with threads; none for one without."""
     ordered = None if deterministic is None else flag("deterministic", deterministic)
     if num_parallel_calls is None:
@@ -135,10 +135,28 @@ def parallel_calls(num_parallel_calls: Any, deterministic: Any) -> dict[str, Any
                 stacklevel=3,
             )
         return {}
-    calls = integer("num_parallel_calls", num_parallel_calls)
+    calls = integer(name, num_parallel_calls)
     if calls < 1 and calls != AUTOTUNE:
-        raise ValueError(f"num_parallel_calls must be at least 1, AUTOTUNE or None, got {calls}")
+        raise ValueError(f"{name} must be at least 1, AUTOTUNE or None, got {calls}")
     return {"num_parallel_calls": calls, "deterministic": ordered}
+
+
+def generator_spec(output_types: Any, output_shapes: Any, output_signature: Any) -> Any:
+    """The spec of a generator's elements, from the signature or from tf.data's older two arguments."""
+    if output_types is None and output_shapes is None:
+        return optional_spec("output_signature", output_signature)
+    if output_types is None or output_signature is not None:
+        raise TypeError(
+            "from_generator() takes either output_signature, with TensorSpec(shape, dtype) for each leaf, or "
+            "output_types and, with them, output_shapes; not both"
+        )
+    types, nesting = optree.tree_flatten(output_types, is_leaf=is_list, none_is_leaf=True)
+    try:
+        shapes = [None] * len(types) if output_shapes is None else nesting.flatten_up_to(output_shapes)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"output_shapes must be nested as output_types, {output_types!r}: {error}") from None
+    kinds = [dtype("output_types", kind, "?biufcOUSMm", "a dtype for each leaf") for kind in types]
+    return optree.tree_unflatten(nesting, [TensorSpec(*spec) for spec in zip(shapes, kinds, strict=True)])
 
 
 def error_policy(on_error: Any, retries: Any, max_errors: Any) -> dict[str, Any]:
@@ -195,7 +213,10 @@ def sliceable(leaf: Any) -> np.ndarray[Any, Any] | RaggedTensor:
     try:
         array = leaf if isinstance(leaf, np.ndarray) else np.asarray(leaf)
     except ValueError as error:
-        raise ValueError(f"from_tensor_slices() got rows that do not make one array: {error}") from None
+        raise ValueError(
+            f"from_tensor_slices() got rows that do not make one array: {error}. Rows that differ in length: "
+            "RaggedTensor.from_rows(...), or from_list(...), which takes any"
+        ) from None
     if array.ndim == 0:
         raise ValueError(
             f"from_tensor_slices() got {leaf!r}, expected arrays with an axis to slice; use from_tensors()"

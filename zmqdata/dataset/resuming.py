@@ -72,11 +72,13 @@ class DatasetIterator:
     >>> next(first).tolist() == next(second).tolist()
     True
 
+    One thread uses it at a time: several that share one take turns with a lock of their own.
+
     As the iterators of tf.data; ``state_dict`` and ``load_state_dict`` are named as torch names them.
     """
 
     # As a slot, __next__ is the running executor's own: no Python frame lies between it and the loop.
-    __slots__ = ("__next__", "__weakref__", "_context", "_executor", "_fingerprint", "_node")
+    __slots__ = ("__next__", "__weakref__", "_at_close", "_context", "_executor", "_fingerprint", "_node")
 
     def __init__(self, node: Node, context: Context, fingerprint: Callable[[], Fingerprint]) -> None:
         self._node = node
@@ -101,6 +103,7 @@ class DatasetIterator:
             raise
         self._context = context
         self._executor = executor
+        self._at_close: tuple[Any] | None = None
         self.__next__ = executor.__next__
 
     def __iter__(self) -> DatasetIterator:
@@ -137,11 +140,17 @@ class DatasetIterator:
         return list(self._context.quarantine)
 
     def close(self) -> None:
-        """Give back threads and files. Idempotent; also done when the iterator is collected."""
+        """Give back threads and files; it has ended then. Idempotent; also done when the iterator is collected.
+
+        The state that it had can still be taken.
+        """
+        if self._at_close is None:
+            self._at_close = (self._executor.state(),)
+            self.__next__ = _ended
         self._executor.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is, as plain values that msgpack and json take: positions, numbers and seeds rather than elements.
+        """Where it is, as plain values that msgpack takes: positions, numbers and seeds rather than elements.
 
         Returns:
             A dict for ``load_state_dict`` of an iterator over an equal pipeline, here or in another program.
@@ -156,7 +165,7 @@ class DatasetIterator:
 
         Ours; tf.data has ``tf.train.Checkpoint(iterator)``, which keeps the elements of buffers.
         """
-        position = self._executor.state()
+        position = self._executor.state() if self._at_close is None else self._at_close[0]
         if holds_no_state(position):
             raise UnimplementedError(
                 "The state of an iterator that reads from the service cannot be taken in this version. Take states of "
@@ -271,6 +280,10 @@ class DatasetIterator:
                 "read by Dataset.load(path)"
             ) from None
         self.load_state_dict(_payload(content, os.fspath(path)), strict=strict)
+
+
+def _ended() -> Any:
+    raise StopIteration
 
 
 def _checked(state: Any) -> SavedState:

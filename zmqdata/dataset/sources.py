@@ -15,10 +15,10 @@ from zmqdata.dataset.arguments import (
     call_site,
     dtype,
     flag,
+    generator_spec,
     input_node,
     integer,
     optional_seed,
-    optional_spec,
     several,
     sliceable,
 )
@@ -98,13 +98,20 @@ class Sources(Part[D]):
 
     @classmethod
     def from_generator(
-        cls, generator: Callable[..., Iterable[Any]], args: Iterable[Any] | None = None, output_signature: Any = None
+        cls,
+        generator: Callable[..., Iterable[Any]],
+        output_types: Any = None,
+        output_shapes: Any = None,
+        args: Iterable[Any] | None = None,
+        output_signature: Any = None,
     ) -> D:
         """A dataset of what a generator yields. It is one split: a single worker runs all of it.
 
         Args:
             generator: called anew for each iteration, with ``args``; returns an iterable. A generator function, not a
                 generator that runs already.
+            output_types: the dtype of each leaf, as tf.data had it before ``output_signature``.
+            output_shapes: with them, the shape of each leaf; None: any.
             args: its arguments, handed over as they are.
             output_signature: spec of the elements; each is then converted and checked. None: found by running one.
 
@@ -122,7 +129,7 @@ class Sources(Part[D]):
                 "Give the function that makes it, without calling it: what it returns can be run only once"
             )
         given = tuple(several("args", () if args is None else args, "a tuple with the arguments of the generator"))
-        signature = optional_spec("output_signature", output_signature)
+        signature = generator_spec(output_types, output_shapes, output_signature)
         return cls._wrap(
             nodes.FromGenerator(generator=generator, args=given, output_signature=signature, site=call_site())
         )

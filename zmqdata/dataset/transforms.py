@@ -57,7 +57,7 @@ class Transformations(Part[D]):
                 ``iterator.quarantine``; ``"retry"``: raise only what fails ``retries`` more times.
             retries: how often to call again for an element; None: 3 for ``"retry"``, 0 for ``"skip"``.
             max_errors: how many elements may be skipped before failures are raised; None: any number.
-            output_spec: what its elements look like; None: found by running one, when asked.
+            output_spec: what its elements look like, which is believed; None: found by running one, when asked.
 
         >>> from zmqdata.dataset import Dataset
         >>> list(Dataset.range(3).enumerate().map(lambda number, x: int(number + x)))
@@ -114,12 +114,21 @@ class Transformations(Part[D]):
         calls = parallel_calls(num_parallel_calls, deterministic)
         return self._then(nodes.ParallelRandomMap if calls else nodes.RandomMap, function=drawn, **given, **calls)
 
-    def batch(self, batch_size: int, drop_remainder: bool = False) -> D:
+    def batch(
+        self,
+        batch_size: int,
+        drop_remainder: bool = False,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+    ) -> D:
         """Stack consecutive elements of equal structure, dtypes and shapes.
 
         Args:
             batch_size: how many elements; the last batch may have fewer.
             drop_remainder: leave out a last batch that is not full.
+            num_parallel_calls: without effect, as stacking takes less than changing threads for it: a ``prefetch``
+                behind it does it on a thread.
+            deterministic: without effect; the order is that of the elements.
 
         >>> from zmqdata.dataset import Dataset
         >>> list(Dataset.range(5).batch(2, drop_remainder=True))
@@ -128,6 +137,7 @@ class Transformations(Part[D]):
         As ``tf.data.Dataset.batch``. In the service each worker has a remainder of its own.
         """
         size = at_least("batch_size", batch_size, 1)
+        parallel_calls(num_parallel_calls, deterministic)  # checks them
         return self._then(nodes.Batch, batch_size=size, drop_remainder=flag("drop_remainder", drop_remainder))
 
     def repeat(self, count: int | None = None) -> D:

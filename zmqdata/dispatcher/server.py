@@ -86,7 +86,7 @@ class DispatcherShell:
             config.worker_addresses,
             aliases,
             policy_of(config),
-            durable=config.fault_tolerant_mode,
+            durable=bool(config.fault_tolerant_mode),
         )
         self.core.datasets.parts.found(*self.store.found())
         self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)

@@ -241,7 +241,7 @@ def _list_as_array(leaf: Any) -> Any:
     except ValueError as error:
         raise ValueError(
             f"a list whose items differ in shape makes no array ({error}): return RaggedTensor.from_rows(...), or "
-            "pad them"
+            "pad them; a tuple if they are several parts of an element"
         ) from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
@@ -31,7 +32,7 @@ class BatchIterator(UnaryIterator):
 
     def __init__(self, node: nodes.Batch, context: Context) -> None:
         super().__init__(node, context)
-        self._size = node.batch_size
+        self._size = min(node.batch_size, sys.maxsize)
         self._least = node.batch_size if node.drop_remainder else 1
         self._stackable = self._input if isinstance(self._input, Stackable) else None
 

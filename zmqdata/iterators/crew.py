@@ -13,6 +13,7 @@ from typing import Any
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators.base import ElementIterator
+from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.guarding import Outcome
 
 _MARK_EVERY = 32
@@ -22,7 +23,9 @@ _LAG = 64  # windows that calls may go on past one that does not return, out of 
 
 
 class Crew:
-    """Calls ``call(number, element)`` for each element of a source, on ``size`` threads.
+    """Calls ``call(number, element)`` for each element of a source, on up to ``size`` threads.
+
+    A thread is started when all others are busy, so that there are no more than there is work for.
 
     Args:
         source: nothing else may pull from it while the crew works.
@@ -60,24 +63,44 @@ class Crew:
         self._threads: list[threading.Thread] = []
         self._hired = False  # ever
         self._working = 0
+        self._calling: set[int] = set()  # the elements that threads are busy with
+        self._enough = 0  # while fewer threads than these are busy, nobody looks whether to start one
+        lost_in_forks(self)
 
     def resize(self, size: int, window: int) -> None:
-        """Work on ``size`` threads, with up to ``window`` elements pulled and not handed out."""
+        """Work on up to ``size`` threads, with up to ``window`` elements pulled and not handed out."""
         with self._changed:
-            self.size, self.window = size, window
-            self._threads = [thread for thread in self._threads if thread.is_alive()]
-            names = {thread.name for thread in self._threads}
-            for index in range(size if self._end is None and not self._stopped else 0):
-                if f"zmqdata-map-{index}" not in names:
-                    self._hire(index)
+            self.size, self.window, self._enough = size, window, 0
+            if not any(thread.is_alive() for thread in self._threads):
+                self._hire()
             self._changed.notify_all()
 
-    def _hire(self, index: int) -> None:
+    def _hire(self) -> None:
+        """Start one more thread if there may be one; as many as the system allows if those are fewer."""
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        names = {thread.name for thread in self._threads}
+        index = next((index for index in range(self.size) if f"zmqdata-map-{index}" not in names), self.size)
+        self._enough = min(len(self._threads) + 1, self.size)
+        if index >= self.size or self._end is not None or self._stopped:
+            return
         thread = threading.Thread(target=self._work, args=(index,), name=f"zmqdata-map-{index}", daemon=True)
+        self._working += 1
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more
+            self._working -= 1
+            if not self._threads:
+                raise
+            self._enough = self.size
+            return
         self._threads.append(thread)
         self._hired = True
-        self._working += 1
-        thread.start()
+
+    def disown(self) -> None:
+        """After a fork, in the child, where the threads are not."""
+        if self._hired:
+            self._changed, self._turn = threading.Condition(), threading.Lock()
+            self._threads, self._working, self._stopped = [], 0, True
 
     # --- in the threads
 
@@ -85,10 +108,17 @@ class Crew:
         try:
             while (pulled := self._pull(index)) is not None:
                 number, element, error = pulled
-                self._deliver(number, self._call(number, element) if error is None else (None, error))
+                self._calling.add(number)
+                if self._enough <= len(self._calling) and self._enough < self.size:
+                    with self._changed:
+                        self._hire()
+                outcome = self._call(number, element) if error is None else (None, error)
+                self._calling.discard(number)
+                self._deliver(number, outcome)
         finally:
             with self._changed:
                 self._working -= 1
+                self._enough = 0
                 last = self._working == 0 and (self._stopped or self._end is not None)
                 self._changed.notify_all()
             if last:

@@ -8,6 +8,7 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator
+from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.guarding import Outcome
 from zmqdata.iterators.nested import InterleaveIterator, Opened, open_nested
 from zmqdata.iterators.parallel import ParallelIterator, cores_for, keeps_order, within_pool
@@ -23,6 +24,7 @@ class _Gated(ElementIterator):
 
     def __init__(self, source: ElementIterator, gate: threading.Semaphore) -> None:
         self._source, self._gate = source, gate
+        lost_in_forks(self)
 
     def __next__(self) -> Any:
         with self._gate:
@@ -33,6 +35,10 @@ class _Gated(ElementIterator):
 
     def restore(self, state: Any) -> None:
         self._source.restore(state)
+
+    def disown(self) -> None:
+        """After a fork, in the child, where whoever was asked will not answer."""
+        self._gate = threading.Semaphore()
 
     def close(self) -> None:
         self._source.close()

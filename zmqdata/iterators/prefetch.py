@@ -12,6 +12,7 @@ from typing import Any
 from zmqdata import nodes
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator
+from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.tuning import RAM_BUDGET, BufferSize, TunedSize
 from zmqdata.specs import AUTOTUNE
 
@@ -61,6 +62,7 @@ class _Pump:
         self._thread = threading.Thread(target=self._run, name="zmqdata-prefetch", daemon=True)
         self.mark: Any = source.state()
         self.since = 0
+        lost_in_forks(self)
 
     def start(self) -> None:
         """Let the thread begin, unless it was told to stop before."""
@@ -213,6 +215,10 @@ class _Pump:
 
     def _is_wanted(self) -> bool:
         return (self._worth or self._asked) and len(self._buffer) < self._size.most
+
+    def disown(self) -> None:
+        """After a fork, in the child, where the thread is not, and may have had these locks."""
+        self._changed, self._starting = threading.Condition(), threading.Lock()
 
     def stop(self) -> None:
         """Let the thread end after the element that it is at."""

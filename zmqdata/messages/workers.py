@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import field
+
 from zmqdata.messages.parts import Message, Part, Ranges, TaskDefinition, TaskReport
 from zmqdata.splits import Split
 
@@ -137,10 +139,15 @@ class WorkerRegistered(Message, frozen=True):
 
 
 class WorkerHeartbeatAnswered(Message, frozen=True):
-    """The dispatcher is alive. ``known=False``: it does not know the worker, which registers again."""
+    """The dispatcher is alive. ``known=False``: it does not know the worker, which registers again.
+
+    ``unwanted``: of coordinated tasks of which a consumer has no client: how many rounds nobody waits for, per
+    consumer.
+    """
 
     worker: str
     known: bool
+    unwanted: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 class Probe(Message, frozen=True):

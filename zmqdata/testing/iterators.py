@@ -93,7 +93,9 @@ def check_iterator(
 
     Ours.
     """
-    node = dataset if isinstance(dataset, Node) else dataset.node
+    node = dataset if isinstance(dataset, Node) else getattr(dataset, "node", None)
+    if not isinstance(node, Node):
+        raise TypeError(f"check_iterator() takes a Dataset or a node, got a {type(dataset).__name__}")
     expected = run(node, context(), limit)
     for step, state in enumerate(_states(node, context, expected, limit)):
         _check_step(node, context(), state, expected[min(step, len(expected)) :], step)

@@ -13,21 +13,20 @@ from typing import Any
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import savecommands as s
-from zmqdata import updates as u
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
 from zmqdata.core.state import DispatcherState
 from zmqdata.splits import IndexSplits
 from zmqdata.testing.network import CALM, Faults
+from zmqdata.testing.nodes import SimulatedDispatcher
 from zmqdata.testing.runner import Name, SimulatedPipeline
 from zmqdata.testing.scenario import NEVER, Scenario
-from zmqdata.testing.world import DATASET, DISPATCHER, SimulatedDispatcher, SimulatedWorker, World
+from zmqdata.testing.world import DATASET, DISPATCHER, SimulatedWorker, World
 
 PATH = "/save"
 RUN = "run"
-RESUME_AFTER = 5.0
 
 
-class SimulatedDisk:
+class SavedFolder:
     """The folder of a save: what is written, what is published, and the marker."""
 
     def __init__(self, world: SavingWorld) -> None:
@@ -65,44 +64,23 @@ class SimulatedDisk:
 
 
 class SavingDispatcher(SimulatedDispatcher):
-    """A dispatcher with a journal and a disk."""
+    """A dispatcher that keeps folders of saves beside its journal."""
 
     world: SavingWorld
 
-    def feed(self, event: object) -> None:
-        super().feed(event)
-        if isinstance(event, c.Received) and isinstance(event.message, m.RegisterWorker):
-            self._know_again(event.message.worker)
-
-    def _know_again(self, worker: str) -> None:
-        """A worker of a former life still has what it hosted."""
-        facts = self.core.hosting.facts.get(worker)
-        for task in self.core.state.tasks.values():
-            if facts is not None and task.worker == worker and not task.settled:
-                facts.tasks.add(task.task)
-                facts.writing.add(task.task)
-
-    def resume(self) -> None:
-        """Whoever has not come back by now is lost."""
-        for task in list(self.core.state.tasks.values()):
-            if self.alive and task.worker and task.worker not in self.core.hosting.facts and not task.settled:
-                self.core.hosting.fence(task)
-
     def carry_out(self, command: Any) -> None:
-        disk = self.world.disk
-        if isinstance(command, c.Commit):
-            self.world.journal.append(command.update)
-        elif isinstance(command, s.PrepareSave):
-            self._later(lambda: disk.prepare(command))
+        folder = self.world.folder
+        if isinstance(command, s.PrepareSave):
+            self._later(lambda: folder.prepare(command))
         elif isinstance(command, s.PublishChunk):
             self._later(lambda: self._publish(command))
         elif isinstance(command, s.FinishSave):
-            self._later(lambda: disk.finish(command))
+            self._later(lambda: folder.finish(command))
         else:
             super().carry_out(command)
 
     def _publish(self, command: s.PublishChunk) -> s.ChunkPublished:
-        self.world.disk.publish(command.chunk)
+        self.world.folder.publish(command.chunk)
         return s.ChunkPublished(command.iteration, command.chunk)
 
     def _later(self, act: Any) -> None:
@@ -149,7 +127,7 @@ class SavingWorker(SimulatedWorker):
         task = self.core.tasks.get(command.task)
         if task is None or task.key != key:
             return
-        self.world.disk.written[task.definition.stream, command.attempt, command.chunk] = names
+        self.world.folder.written[task.definition.stream, command.attempt, command.chunk] = names
         self.feed(s.ChunkClosed(*key, command.chunk, command.stop, len(names), b"spec"))
 
 
@@ -190,29 +168,25 @@ class SavingWorld(World):
         >>> world = SavingWorld(seed=1, pipeline=SimulatedPipeline(splits=20))
         >>> worker, saver = world.add_worker(), Saver(world)
         >>> world.save_until_marked()
-        >>> saver.outcome, world.disk.marker, len(world.saved) == len(world.pipeline.names())
+        >>> saver.outcome, world.folder.marker, len(world.saved) == len(world.pipeline.names())
         ('started', 'DONE', True)
     """
 
     dispatcher: SavingDispatcher
 
     def __init__(self, seed: int, pipeline: SimulatedPipeline | None = None, faults: Faults = CALM) -> None:
-        self.journal: list[u.Update] = []
-        self.disk = SimulatedDisk(self)
-        super().__init__(seed, "DYNAMIC", pipeline, faults, DispatcherTimes(gc_timeout=NEVER))
+        self.folder = SavedFolder(self)
+        super().__init__(seed, "DYNAMIC", pipeline, faults, DispatcherTimes(gc_timeout=NEVER), journalled=True)
 
     def _make_dispatcher(self) -> SavingDispatcher:
         core = DispatcherCore(self.seed, self.times, durable=True)
-        for update in self.journal:
-            core.state.apply(update)
+        dispatcher = SavingDispatcher(self, DISPATCHER, core)
         for check in core.saves.checks():
             for chunk in check.chunks:
-                self.disk.publish(chunk)
-        dispatcher = SavingDispatcher(self, DISPATCHER, core)
-        if not self.journal:
-            source = IndexSplits(self.pipeline.splits)
-            description = m.DatasetDescription("d" * 64, "fingerprint", (source,), "", None, -2, None, "3.11", "0")
-            dispatcher.feed(c.Received("somebody", m.RegisterDataset("request", DATASET, description, b"pipeline")))
+                self.folder.publish(chunk)
+        source = IndexSplits(self.pipeline.splits)
+        description = m.DatasetDescription("d" * 64, "fingerprint", (source,), "", None, -2, None, "3.11", "0")
+        dispatcher.feed(c.Received("somebody", m.RegisterDataset("request", DATASET, description, b"pipeline")))
         return dispatcher
 
     def add_worker(self, buffer_bytes: int = 16 << 20) -> SavingWorker:
@@ -221,25 +195,15 @@ class SavingWorld(World):
         self.workers.append(worker)
         return worker
 
-    def restart_dispatcher(self, seconds: float = 0.0) -> None:
-        """The dispatcher dies; so many seconds later it comes back and reads its journal."""
-        if self.dispatcher.alive:
-            self.dispatcher.die()
-            self.clock.after(seconds, self._begin_anew)
-
-    def _begin_anew(self) -> None:
-        self.dispatcher = self._make_dispatcher()
-        self.clock.after(RESUME_AFTER, self.dispatcher.resume)
-
     @property
     def saved(self) -> list[Name]:
         """Everything that is published."""
-        return [name for names in self.disk.chunks.values() for name in names]
+        return [name for names in self.folder.chunks.values() for name in names]
 
     def save_until_marked(self, patience: float = 400.0) -> None:
         """Lets time pass until the save has ended."""
         ends = self.clock.now + patience
-        while not self.disk.marker:
+        while not self.folder.marker:
             if self.clock.now > ends:
                 self.laws.fail(f"the save has not ended after {patience:g} s")
             self.clock.run_next()
@@ -248,21 +212,21 @@ class SavingWorld(World):
         """Checks that everything was saved exactly once, and that the manifest names it; or that the save failed."""
         names = self.pipeline.names()
         wanted = "ERROR" if any(map(self.pipeline.is_failure, names)) else "DONE"
-        if self.disk.marker != wanted:
-            self.laws.fail(f"the marker is {self.disk.marker}, should be {wanted}")
+        if self.folder.marker != wanted:
+            self.laws.fail(f"the marker is {self.folder.marker}, should be {wanted}")
         everything, found = Counter(names), Counter(self.saved)
         if wanted == "DONE" and found != everything:
             self.laws.fail(f"missing {sorted(everything - found)[:9]}, surplus {sorted(found - everything)[:9]}")
-        if wanted == "DONE" and {(one.stream, one.number) for one in self.disk.manifest} != self.disk.chunks.keys():
-            self.laws.fail(f"the manifest names {self.disk.manifest}, there are {list(self.disk.chunks)}")
+        if wanted == "DONE" and {(one.stream, one.number) for one in self.folder.manifest} != self.folder.chunks.keys():
+            self.laws.fail(f"the manifest names {self.folder.manifest}, there are {list(self.folder.chunks)}")
         if found - everything:
             self.laws.fail(f"surplus {sorted(found - everything)[:9]}")
 
     def check_journal(self) -> None:
         """Checks that the journal alone tells that the save has ended, and of what."""
         state = DispatcherState()
-        for update in self.journal:
-            state.apply(update)
+        assert self.disk is not None
+        self.disk.read(state.apply)
         [iteration] = state.iterations.values()
         if iteration.saving is None or not iteration.saving.ended:
             self.laws.fail("the journal does not say that the save has ended")

@@ -1,0 +1,38 @@
+"""Tests of ``zmqdata.iterators.forks``; what the owners of threads do is tested with them."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+from zmqdata.iterators import forks
+
+
+class Owner:
+    """Notes that it was told."""
+
+    told = 0
+
+    def disown(self) -> None:
+        self.told += 1
+
+
+def test_owners_are_told_in_the_child() -> None:
+    """Each owner that is there hears of the fork once, in the child only."""
+    owner, other = Owner(), Owner()
+    forks.lost_in_forks(owner)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(owner.told + 2 * other.told)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    assert owner.told == 0
+
+
+def test_owners_are_not_kept() -> None:
+    """An owner that nobody uses any more is forgotten."""
+    owner = Owner()
+    forks.lost_in_forks(owner)
+    before = len(forks._with_threads)
+    del owner
+    gc.collect()
+    assert len(forks._with_threads) < before
