@@ -339,6 +339,7 @@ class DispatcherState:
         spec = specs.setdefault(update.spec, update.spec) if update.spec else b""
         task.chunks.append(SavedChunk(update.attempt, update.first, update.stop, update.size, spec))
         task.delivered.add(update.first, update.stop)
+        self._let_go(task)
 
     def _fail_save(self, update: u.FailSaveUpdate) -> None:
         self._saving(update.iteration).failure = update.failure
