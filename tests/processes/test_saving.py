@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,10 @@ def slowly(x: Any) -> tuple[Any, int]:
 
 def streams(path: Path) -> set[int]:
     return {chunk.stream for chunk in committed_chunks(LOCAL, str(path))}
+
+
+def has_chunks(path: Path, count: int) -> bool:
+    return len(committed_chunks(LOCAL, str(path))) >= count
 
 
 def kill_a_worker(cluster: LocalCluster) -> list[int]:
@@ -72,7 +77,7 @@ def test_a_killed_dispatcher_goes_on_with_the_save(tmp_path: Path) -> None:
     with LocalCluster(2, work_dir=str(tmp_path / "work"), **OPTIONS) as cluster:
         distributed_save(Dataset.range(COUNT).map(slowly), str(saved), cluster.target)
         for chunks in (4, 12):
-            await_condition(lambda: len(committed_chunks(LOCAL, str(saved))) >= chunks, 30.0, "chunks that count")
+            await_condition(partial(has_chunks, saved, chunks), 30.0, "chunks that count")
             cluster.dispatcher.kill()
             assert not is_done(str(saved)), "the dispatcher was killed too late to show anything"
             cluster.dispatcher.restart()

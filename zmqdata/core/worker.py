@@ -1,6 +1,7 @@
 """The worker's decider: which tasks run, how much they may produce, and who gets what they make. No socket, no clock.
 
-Links are kept by ``core.sendlinks``; here are tasks, splits, distribution, and the talk with the dispatcher.
+Links are kept by ``core.sendlinks``, splits are fetched by ``core.feeding``; here are tasks, distribution, and the talk
+with the dispatcher.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.dealing import Dealing, dealing_for
+from zmqdata.core.feeding import Feeding
 from zmqdata.core.feeds import SplitFeed
 from zmqdata.core.lanes import RoundRobin
 from zmqdata.core.pipelines import REPEAT, Pipelines
@@ -95,6 +97,7 @@ class WorkerCore:
         self.tasks: dict[int, HostedTask] = {}
         self.links = SendLinks(self._do)
         self.writing = Writing(profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute)
+        self.feeding = Feeding(profile.worker, self._task, self._do)
         self.pipelines = Pipelines(profile.worker, self._do)
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
@@ -105,21 +108,17 @@ class WorkerCore:
             c.Tick: lambda event, now: self._tick(now),
             c.Produced: self._produced,
             c.Exhausted: self._exhausted,
-            c.SplitsWanted: self._splits_wanted,
-            c.LedgerCut: self._ledger_cut,
             c.LinkBound: self._link_bound,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
         }
-        self._handlers.update(self.writing.events)
+        self._handlers.update(self.writing.events | self.feeding.events)
         self._messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
             m.WorkerRegistered: lambda peer, message, now: self._registered(now),
             m.WorkerHeartbeatAnswered: self._heartbeat_answered,
             m.RequestRefused: self._refused,
             m.HostTask: self._host,
             m.DropTask: self._drop,
-            m.SplitsAssigned: self._splits_assigned,
-            m.TakeBackSplits: self._take_back,
             m.PipelineSent: self._pipeline_sent,
             m.PieceSent: lambda peer, message, now: self._pipelines_changed(self.pipelines.piece_sent)(message, now),
             m.ReleaseClient: self._release,
@@ -127,7 +126,7 @@ class WorkerCore:
             m.Grant: self._grant,
             m.CloseLink: self._close_link,
         }
-        self._messages.update(self.writing.messages)
+        self._messages.update(self.writing.messages | self.feeding.messages)
 
     def handle(self, now: float, event: object) -> list[object]:
         """Takes an event noticed at ``now``; returns what to do."""
@@ -312,53 +311,6 @@ class WorkerCore:
         if task.started and task.total is None and allowed > task.allowed:
             task.allowed = allowed
             self._do(c.AllowProduction(*task.key, allowed))
-
-    # --- splits
-
-    def _splits_wanted(self, event: c.SplitsWanted, now: float) -> None:
-        task = self._task(event)
-        if task is None or event.have < task.feeds[event.source].have:
-            return
-        feed = task.feeds[event.source]
-        place = (*task.key, event.source, event.repetition, feed.have, feed.cut)
-        ask = m.RequestSplits(self.profile.worker, *place, event.waiting, event.pace)
-        if feed.want(ask, now):
-            self._send(c.DISPATCHER, ask)
-
-    def _splits_assigned(self, peer: c.Peer, message: m.SplitsAssigned, now: float) -> None:
-        task = self._task(message)
-        if task is not None and 0 <= message.source < len(task.feeds):
-            fresh = task.feeds[message.source].take(message)
-            if fresh:
-                self._do(c.FeedSplits(*task.key, message.source, fresh))
-
-    def _take_back(self, peer: c.Peer, message: m.TakeBackSplits, now: float) -> None:
-        task = self._task(message)
-        if task is None or not 0 <= message.source < len(task.feeds):
-            return
-        feed = task.feeds[message.source]
-        if message.cut == feed.cut:
-            self._return_splits(task, message.source, feed.kept, feed.stop)
-        elif message.cut == feed.cut + 1:
-            if task.started:
-                self._do(c.ReturnSplits(*task.key, message.source))
-            else:
-                self._return_splits(task, message.source, feed.have, 0)
-
-    def _ledger_cut(self, event: c.LedgerCut, now: float) -> None:
-        task = self._task(event)
-        if task is None:
-            return
-        feed = task.feeds[event.source]
-        if event.changed:
-            feed.shorten(event.entries, event.stop)
-        self._return_splits(task, event.source, event.entries, event.stop)
-        if event.changed and feed.ask is not None:
-            self._send(c.DISPATCHER, feed.ask)
-
-    def _return_splits(self, task: HostedTask, source: int, entries: int, stop: int) -> None:
-        place = (*task.key, source, task.feeds[source].cut, entries, stop)
-        self._send(c.DISPATCHER, m.SplitsReturned(self.profile.worker, *place))
 
     # --- distribution
 
