@@ -173,6 +173,10 @@ def test_a_quiet_period_has_an_end(dispatcher: DispatchServer) -> None:
     """A worker whose client takes nothing stops when its quiet period is over."""
     with WorkerServer(WorkerConfig(dispatcher.target, shutdown_quiet_period_ms=300)) as worker:
         elements = opened(dispatcher)
+        shell = worker._own_shell()
+        assert shell is not None
+        made = lambda: any(task.produced > 30 for task in shell.core.tasks.values())  # noqa: E731 - asked again and again
+        await_condition(made, what="more elements than the client lets it send")
         began = time.monotonic()
         worker.stop()
         assert 0.3 <= time.monotonic() - began < 10.0

@@ -12,15 +12,14 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.dealing import Dealing, dealing_for
+from zmqdata.core.dealing import dealing_for
 from zmqdata.core.feeding import Feeding
 from zmqdata.core.feeds import SplitFeed
-from zmqdata.core.lanes import RoundRobin
+from zmqdata.core.hosted import HostedTask
 from zmqdata.core.pipelines import REPEAT, Pipelines
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.sendlinks import Link, SendLinks
-from zmqdata.core.streams import Portion, Stream
-from zmqdata.core.window import Windowed
+from zmqdata.core.streams import Stream
 from zmqdata.core.writing import Writing
 
 DROPPED_KEPT = 10_000
@@ -45,43 +44,6 @@ class WorkerProfile:
     heartbeat: float = 1.0
     dispatcher_timeout: float = 3600.0
     snapshot_chunk_bytes: int = 6 << 30
-
-
-@dataclass
-class HostedTask:
-    """A task that this worker hosts. ``dealing`` holds what it made, ``feeds`` are the ledgers of its sources.
-
-    ``hungry``: a client waits for the next element. ``incomplete``: a client that is gone took elements with it that
-    are not here any more.
-    """
-
-    definition: m.TaskDefinition
-    feeds: list[SplitFeed]
-    dealing: Dealing
-    started: bool = False
-    produced: int = 0
-    produced_bytes: int = 0
-    allowed: int = 0
-    total: int | None = None
-    dropped: int = 0
-    hungry: bool = False
-    incomplete: bool = False
-    progress: float = 0.0
-
-    @property
-    def key(self) -> tuple[int, int]:
-        return (self.definition.task, self.definition.attempt)
-
-    @property
-    def skipped(self) -> dict[str, int]:
-        """How many elements each trainer of a shared cache was too slow for."""
-        return self.dealing.skipped if isinstance(self.dealing, Windowed) else {}
-
-    def report(self, now: float) -> m.TaskReport:
-        """What the dispatcher is told of it."""
-        idle = 0.0 if self.total is not None else now - self.progress
-        incomplete = self.incomplete or any(stream.lacking for stream in self.dealing.streams.values())
-        return m.TaskReport(*self.key, self.produced, self.total, idle, incomplete, self.skipped, self.dropped)
 
 
 class WorkerCore:
@@ -144,8 +106,7 @@ class WorkerCore:
     @property
     def owes_elements(self) -> bool:
         """Whether something that is made waits for a client that reads here, or was sent and not seen yet."""
-        streams = ((task.dealing, stream) for task in self.tasks.values() for stream in task.dealing.streams.values())
-        unsent = any(not dealing.has_all(stream) for dealing, stream in streams)
+        unsent = any(task.owes_elements for task in self.tasks.values())
         return unsent or any(link.unseen for link in self.links.by_client.values())
 
     def _do(self, command: object) -> None:
@@ -203,11 +164,9 @@ class WorkerCore:
         if not answer.known and self.registered:
             self.registered = False
             self._heartbeat(now)
-        for number, unwanted in answer.unwanted.items():
-            task = self.tasks.get(number)
-            if task is not None and task.total is None and isinstance(task.dealing, RoundRobin):
-                task.dealing.skip(unwanted)
-                self._distribute(task)
+        for task in [self.tasks[number] for number in answer.unwanted if number in self.tasks]:
+            task.skip(answer.unwanted[task.definition.task])
+            self._distribute(task)
 
     def _refused(self, peer: c.Peer, refusal: m.RequestRefused, now: float) -> None:
         if refusal.request == self.profile.worker:
@@ -283,12 +242,7 @@ class WorkerCore:
         task = self._task(event)
         if task is None:
             return
-        made = (event.first, event.count, event.size, event.meta, event.frames, event.failure)
-        task.dealing.add(Portion(*made, lane=event.lane))
-        task.produced = max(task.produced, event.first + event.count)
-        task.produced_bytes += event.size
-        task.progress = now
-        task.hungry = False
+        task.add(event, now)
         self._distribute(task)
 
     def _exhausted(self, event: c.Exhausted, now: float) -> None:

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from zmqdata.config import WorkerConfig
-from zmqdata.core.worker import HostedTask, WorkerCore
+from zmqdata.core.hosted import HostedTask
+from zmqdata.core.worker import WorkerCore
 
 NOTHING_LEFT_OUT: dict[str, Any] = {"left_out": 0, "quarantine": []}
 
