@@ -12,7 +12,7 @@ from typing import Any
 
 import zmqdata
 
-QUICK: dict[str, Any] = {"heartbeat_interval_ms": 100}
+QUICK: dict[str, Any] = {"heartbeat_interval_ms": 100, "buffer_bytes": 1 << 16}
 OFF, DYNAMIC = zmqdata.ShardingPolicy.OFF, zmqdata.ShardingPolicy.DYNAMIC
 
 
