@@ -57,11 +57,17 @@ class DataServiceDataset(Node):
 
     @property
     def cardinality(self) -> int:
-        """tf.data's rule: known only where it is zero or infinite, as it is where consumers read in step."""
-        inner = self.registration.description.cardinality
+        """tf.data's rule: known only where it is zero or infinite, as it is where consumers read in step.
+
+        Under the policies that divide files or where a hint says so, the part of a worker may still end.
+        """
+        inner, policy = self.registration.description.cardinality, self.options.policy.name
         if self.options.num_consumers is not None:
             return INFINITE_CARDINALITY if self.options.finite is None else UNKNOWN_CARDINALITY
-        return inner if inner in (0, INFINITE_CARDINALITY) else UNKNOWN_CARDINALITY
+        if inner == 0 and policy != "HINT":
+            return 0
+        endless = inner == INFINITE_CARDINALITY and policy in ("OFF", "DYNAMIC", "DATA")
+        return INFINITE_CARDINALITY if endless else UNKNOWN_CARDINALITY
 
     def spec(self, infer: Infer) -> Any:
         """What the pipeline's elements look like."""
