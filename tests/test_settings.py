@@ -235,6 +235,6 @@ def test_a_choice_is_taken_in_any_case() -> None:
 
 def test_a_text_can_be_written_as_utf8() -> None:
     """Half of a surrogate pair is refused, alone or in a list, as no message could carry it."""
-    for fields in ({"host": "\ud800"}, {"worker_tags": ("\ud800",)}):
+    for given_ in ({"host": "\ud800"}, {"worker_tags": ("\ud800",)}):
         with pytest.raises(ValueError, match="UTF-8"):
-            WorkerConfig("tcp://10.0.0.1:1", **fields)  # type: ignore[arg-type]
+            WorkerConfig("tcp://10.0.0.1:1", **given_)  # type: ignore[arg-type]

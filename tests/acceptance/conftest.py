@@ -1,7 +1,7 @@
 """Clusters for the acceptance tests: threads of this process, and real processes. Public names only.
 
-A test that asks for ``cluster`` or ``make_cluster`` runs once on each. What runs on processes is marked ``full`` and left
-to ``make test-full``, unless the test is marked ``core``; what is marked ``full`` outright is left to it altogether.
+A test that asks for ``cluster`` or ``make_cluster`` runs once on each. What runs on processes is marked ``full`` and
+left to ``make test-full``, unless the test is marked ``core``.
 """
 
 from __future__ import annotations

@@ -59,6 +59,11 @@ def together(*calls: Callable[[], Any], deadline: float = 30.0) -> list[Any]:
     return results
 
 
+def joined(parts: Iterable[list[Any]]) -> list[Any]:
+    """Lists, one behind the other."""
+    return [one for part in parts for one in part]
+
+
 def command(*arguments: str, deadline: float = 30.0, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs ``zmqdata ...`` to its end."""
     program = [sys.executable, "-m", "zmqdata", *arguments]

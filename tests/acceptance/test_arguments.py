@@ -163,7 +163,7 @@ def test_a_cache_names_its_reader(bad: Any) -> None:
         zmqdata.CrossTrainerCache(trainer_id=bad)
 
 
-@pytest.mark.claim("1.4h", "5.4", "7.15")
+@pytest.mark.claim("1.4h", "5.4f", "7.15")
 @pytest.mark.parametrize("call", [distributed, by_id])
 def test_a_cache_needs_a_job_name(call: Callable[..., object]) -> None:
     """Nobody could share a job without a name."""
@@ -201,13 +201,13 @@ def test_what_cannot_be_sent_is_said_at_the_call() -> None:
 @pytest.mark.parametrize("action", ["iterate", "register", "from id"])
 def test_an_absent_dispatcher_is_an_error_in_time(silent_address: str, action: str) -> None:
     """Who finds no dispatcher for ``dispatcher_timeout`` hears where it was looked for, and how long."""
+    actions: dict[str, Callable[[], object]] = {
+        "iterate": lambda: next(iter(read(RANGE, silent_address, dispatcher_timeout=0.3))),
+        "register": lambda: zmqdata.register_dataset(silent_address, RANGE, dispatcher_timeout=0.3),
+        "from id": lambda: zmqdata.from_dataset_id("parallel_epochs", silent_address, "x", dispatcher_timeout=0.3),
+    }
     with pytest.raises(UnavailableError, match=silent_address):
-        if action == "iterate":
-            next(iter(read(RANGE, silent_address, dispatcher_timeout=0.3)))
-        elif action == "register":
-            zmqdata.register_dataset(silent_address, RANGE, dispatcher_timeout=0.3)
-        else:
-            zmqdata.from_dataset_id("parallel_epochs", silent_address, "x", dispatcher_timeout=0.3)
+        actions[action]()
 
 
 @pytest.mark.claim("1.4a")

@@ -87,7 +87,7 @@ def test_configurations_are_frozen(kind: type[Any]) -> None:
 
 @pytest.mark.claim("1.1d")
 def test_defaults_notice_deaths_soon() -> None:
-    """Heartbeats come each second, a worker is missed after 10 s, a client after 15 s, a job is collected after 5 min."""
+    """Heartbeats each second; a worker is missed after 10 s, a client after 15 s, a job collected after 5 min."""
     dispatcher, worker = zmqdata.DispatcherConfig(), zmqdata.WorkerConfig(NOWHERE)
     assert (dispatcher.port, dispatcher.worker_addresses, dispatcher.work_dir) == (0, (), None)
     assert (dispatcher.worker_timeout_ms, dispatcher.client_timeout_ms) == (10_000, 15_000)

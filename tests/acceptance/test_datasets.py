@@ -20,7 +20,7 @@ RANGE = zmqdata.Dataset.range(10)
 @pytest.mark.core
 def test_a_registered_dataset_is_read_by_its_id(cluster: zmqdata.LocalCluster) -> None:
     """The id is all that a reader needs: spec, cardinality and compression are the dispatcher's."""
-    ds = RANGE.map(lambda x: {"x": np.full(3, x, np.float32), "name": f"n{x}"}).batch(2, drop_remainder=True)
+    ds = RANGE.map(lambda x: {"x": np.full(3, x, np.float32), "name": f"n{x}"}).batch(2)
     dataset_id = zmqdata.register_dataset(cluster.target, ds, compression="zstd")
     again = zmqdata.from_dataset_id(DYNAMIC, cluster.target, dataset_id)
     assert again.element_spec == ds.element_spec
@@ -53,7 +53,7 @@ def test_an_id_has_one_structure(cluster: zmqdata.LocalCluster, other: zmqdata.D
 def test_an_id_has_one_compression(cluster: zmqdata.LocalCluster) -> None:
     """Another compression under a known id is refused."""
     zmqdata.register_dataset(cluster.target, RANGE, dataset_id="compressed")
-    with pytest.raises(InvalidArgumentError, match="same structure, got diff.*compression"):
+    with pytest.raises(InvalidArgumentError, match=r"same structure, got diff.*compression"):
         zmqdata.register_dataset(cluster.target, RANGE, compression=None, dataset_id="compressed")
 
 
@@ -118,11 +118,11 @@ def test_a_wrong_spec_is_refused(cluster: zmqdata.LocalCluster, spec: Any) -> No
 @pytest.mark.claim("2.4g")
 def test_a_right_spec_is_taken(cluster: zmqdata.LocalCluster) -> None:
     """A spec may be given, and may be wider than what is known."""
-    dataset_id = zmqdata.register_dataset(cluster.target, RANGE.batch(5, drop_remainder=True))
+    dataset_id = zmqdata.register_dataset(cluster.target, RANGE.map(lambda x: [x, x]))
     wide = zmqdata.TensorSpec((None,), np.int64)
     ds = zmqdata.from_dataset_id(DYNAMIC, cluster.target, dataset_id, element_spec=wide)
     assert ds.element_spec == wide
-    assert len(list(ds)) == 2
+    assert len(list(ds)) == 10
 
 
 @pytest.mark.claim("2.4h")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import zmqdata
-from tests.acceptance.reading import DYNAMIC, OFF, numbers, read, some, status, together
+from tests.acceptance.reading import DYNAMIC, OFF, joined, numbers, read, some, status, together
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.testing.cluster import await_condition
 
@@ -68,7 +68,7 @@ def test_some_parameters_are_each_readers_own(cluster: zmqdata.LocalCluster, nam
         {"dispatcher_timeout": 10.0},
     ]
     found = together(*(lambda own=own: numbers(read(RANGE, cluster, job_name=name, **own)) for own in options))
-    assert sorted(sum(found, [])) == list(range(1000))
+    assert sorted(joined(found)) == list(range(1000))
 
 
 @pytest.mark.claim("7.30")
@@ -89,7 +89,7 @@ def test_a_zip_of_two_modes_needs_two_names(cluster: zmqdata.LocalCluster, name:
 def test_readers_of_a_job_share_its_elements(cluster: zmqdata.LocalCluster, name: str, readers: int) -> None:
     """Whoever names the job gets a part; together they get each element once."""
     calls = [lambda: numbers(read(RANGE, cluster, job_name=name))] * readers
-    assert sorted(sum(together(*calls), [])) == list(range(1000))
+    assert sorted(joined(together(*calls))) == list(range(1000))
 
 
 @pytest.mark.claim("2.6a")
@@ -97,7 +97,7 @@ def test_readers_of_a_job_share_its_elements(cluster: zmqdata.LocalCluster, name
 def test_readers_share_in_every_mode(cluster: zmqdata.LocalCluster, name: str, mode: Any) -> None:
     """OFF gives the copies of all workers once, DYNAMIC one copy."""
     found = together(*[lambda: numbers(read(RANGE, cluster, mode, job_name=name))] * 2)
-    assert Counter(sum(found, [])) == Counter(dict.fromkeys(range(1000), 2 if mode is OFF else 1))
+    assert Counter(joined(found)) == Counter(dict.fromkeys(range(1000), 2 if mode is OFF else 1))
 
 
 @pytest.mark.claim("2.6b")
@@ -115,7 +115,7 @@ def test_a_late_reader_gets_the_rest(cluster: zmqdata.LocalCluster, name: str) -
     big = zmqdata.Dataset.range(20_000)
     first = iter(read(big, cluster, job_name=name, max_outstanding_requests=10))
     found = some(first, 100)
-    found += sum(together(lambda: numbers(first), lambda: numbers(read(big, cluster, job_name=name))), [])
+    found += joined(together(lambda: numbers(first), lambda: numbers(read(big, cluster, job_name=name))))
     assert sorted(found) == list(range(20_000))
 
 
@@ -134,7 +134,7 @@ def test_each_iterator_of_a_named_job_is_a_new_iteration(cluster: zmqdata.LocalC
     datasets = [read(RANGE, cluster, job_name=name) for _ in range(2)]
     for _ in range(2):
         found = together(*(lambda ds=ds: numbers(ds) for ds in datasets))
-        assert sorted(sum(found, [])) == list(range(1000))
+        assert sorted(joined(found)) == list(range(1000))
 
 
 @pytest.mark.claim("2.6c")

@@ -97,7 +97,8 @@ def test_a_worker_offers_the_transport_that_it_was_told(
 def test_a_client_of_another_transport_is_refused(dispatcher: DispatchServer) -> None:
     """A client that takes elements over tcp only is told that the worker sends them over paths only."""
     config = WorkerConfig(dispatcher.target, data_transfer_protocol="ipc")
-    with WorkerServer(config), pytest.raises(NotFoundError, match=r"'tcp' is not available.*over ipc only.* over tcp only"):
+    text = r"Protocol 'tcp' is not available.*over ipc only.* over tcp only"
+    with WorkerServer(config), pytest.raises(NotFoundError, match=text):
         read(dispatcher, data_transfer_protocol="tcp")
 
 

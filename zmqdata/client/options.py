@@ -171,8 +171,8 @@ def _check_consumer(index: object, count: object, finite: object, job_name: obje
             "`consumer_index` and `num_consumers` belong together: set both or neither. Got "
             f"consumer_index={index!r} and num_consumers={count!r}"
         )
-    if type(count) is not int or count < 1:
-        raise ValueError(f"`num_consumers` must be a positive integer or None, got {count!r}")
+    if type(count) is not int or not 1 <= count <= MOST_COUNT:
+        raise ValueError(f"`num_consumers` must be a positive integer up to 2**53, or None, got {count!r}")
     if type(index) is not int or not 0 <= index < count:
         raise ValueError(f"`consumer_index` must be an integer from 0 to num_consumers - 1, {count - 1}; got {index!r}")
     if finite not in (None, "drop", "pad"):
