@@ -148,7 +148,7 @@ def test_reading_goes_on_without_a_dispatcher(make_cluster: Callable[..., zmqdat
 @pytest.mark.core
 def test_a_dispatcher_without_a_journal_ends_its_jobs(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
     """Without a work folder a dispatcher that comes back knows no job, and says so to its readers within seconds."""
-    cluster = make_cluster(1)
+    cluster = make_cluster(1, fault_tolerant_mode=False)
     it = iter(read(Dataset.counter(), cluster, OFF, task_refresh_interval_hint_ms=50))
     some(it, 10)
     cluster.dispatcher.kill()

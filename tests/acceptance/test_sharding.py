@@ -335,6 +335,7 @@ def test_a_worker_that_comes_back_goes_on(make_cluster: Callable[..., zmqdata.Lo
 
 @pytest.mark.claim("2.11m", "7.10")
 @pytest.mark.realprocess
+@pytest.mark.full
 @pytest.mark.parametrize("policy", STATIC[1:])
 def test_colocated_static_jobs_need_local_workers(policy: ShardingPolicy) -> None:
     """With COLOCATED deployment a static policy reads local workers, and says when there are none."""

@@ -36,6 +36,7 @@ def test_tags_are_words(tags: list[str]) -> None:
 @pytest.mark.claim("3.6b")
 @pytest.mark.parametrize(("tag", "copies"), [("COLOCATED", 1), ("colocated", 1), ("GPU", 2)])
 @pytest.mark.realprocess
+@pytest.mark.full
 def test_colocated_workers_of_others_are_left_out(make_worker: Any, tag: str, copies: int) -> None:
     """With target AUTO a worker of another process that is tagged COLOCATED is not read; other tags change nothing."""
     with zmqdata.LocalCluster(1, worker_tags=(tag,), **QUICK) as cluster:
@@ -48,6 +49,7 @@ def test_colocated_workers_of_others_are_left_out(make_worker: Any, tag: str, co
 @pytest.mark.claim("4.6a", "4.6b")
 @pytest.mark.parametrize(("target", "copies"), [("AUTO", 2), ("any", 2), ("LOCAL", 1), ("local", 1)])
 @pytest.mark.realprocess
+@pytest.mark.full
 def test_targets_choose_the_workers(make_worker: Any, target: str, copies: int) -> None:
     """ANY and AUTO read all workers, LOCAL those of this process, in any case of letters."""
     with zmqdata.LocalCluster(1, **QUICK) as cluster:
