@@ -209,7 +209,7 @@ def test_endless_data_is_not_saved(durable: Callable[..., zmqdata.LocalCluster],
 def test_saving_needs_a_journal(make_cluster: Callable[..., zmqdata.LocalCluster], path: str) -> None:
     """A dispatcher that forgets refuses to save."""
     cluster = make_cluster(1, fault_tolerant_mode=False)
-    with pytest.raises(InvalidArgumentError, match="requires running tf.data service in the fault tolerant mode"):
+    with pytest.raises(InvalidArgumentError, match=r"requires running tf.data service in the fault tolerant mode"):
         save(FINITE, path, cluster)
 
 
