@@ -5,9 +5,10 @@ ARGS ?=
 DATASET_ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: demo test test-tfdata coverage lint types layers docs bench build clean
+.PHONY: demo test test-full test-tfdata coverage lint types layers docs bench build clean
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(ARGS)
+test-full: .venv/.dev-ready ; $(BIN)/python -m pytest --full $(ARGS)
 test-tfdata: .venv-tfdata/.ready ; ZMQDATA_CHAINS=$${ZMQDATA_CHAINS:-5000} .venv-tfdata/bin/python -m pytest tests/tfdata $(ARGS)
 coverage: .venv/.dev-ready ; $(BIN)/python -m pytest -m 'not realprocess' --cov --cov-context=test --cov-report= $(ARGS) && $(BIN)/python tools/own_coverage.py
 lint: .venv/.dev-ready ; $(BIN)/ruff check .

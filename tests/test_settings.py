@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zmqdata.config import WorkerConfig
 from zmqdata.settings import (
     check_int,
     check_settings,
@@ -230,3 +231,10 @@ def test_what_contradicts_the_environment_names_it(monkeypatch: pytest.MonkeyPat
 def test_a_choice_is_taken_in_any_case() -> None:
     """A word that is one of a few is kept as it was declared."""
     assert Sample(mood="grim").mood == "GRIM"
+
+
+def test_a_text_can_be_written_as_utf8() -> None:
+    """Half of a surrogate pair is refused, alone or in a list, as no message could carry it."""
+    for given_ in ({"host": "\ud800"}, {"worker_tags": ("\ud800",)}):
+        with pytest.raises(ValueError, match="UTF-8"):
+            WorkerConfig("tcp://10.0.0.1:1", **given_)  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from zmqdata.specs import (
     map_structure,
     merge_specs,
     spec_of,
+    specs_agree,
     with_leading_axis,
     with_leading_length,
     without_leading_axis,
@@ -244,3 +245,28 @@ def test_a_leaf_with_an_element_spec_is_a_dataset() -> None:
         element_spec = TensorSpec((), "int8")
 
     assert spec_of((Anything(),)) == (DatasetSpec(TensorSpec((), "int8")),)
+
+
+I8 = TensorSpec((2, None), "int8")
+
+
+@pytest.mark.parametrize(
+    ("other", "agrees"),
+    [
+        (TensorSpec((2, 5), "int8"), True),
+        (TensorSpec(None, "int8"), True),
+        (TensorSpec((3, 5), "int8"), False),
+        (TensorSpec((2,), "int8"), False),
+        (TensorSpec((2, 5), "int16"), False),
+        ({"a": I8}, False),
+        (DatasetSpec(I8), False),
+        (RaggedTensorSpec((2, None), "int8"), False),
+    ],
+)
+def test_specs_agree_where_an_element_can_look_like_both(other: Any, agrees: bool) -> None:
+    """Nesting, kind and dtype are equal, and lengths are where both are known; within nestings and windows, too."""
+    assert specs_agree(I8, other) is agrees
+    assert specs_agree(other, I8) is agrees
+    assert specs_agree({"x": (I8, I8)}, {"x": (I8, other)}) is agrees
+    assert specs_agree(DatasetSpec(I8), DatasetSpec(other)) is agrees
+    assert not specs_agree({"x": I8}, {"y": I8})

@@ -22,6 +22,7 @@ DATA_PORT_MARK = "%dts_port%"
 DEPLOYMENT_MODES = ("COLOCATED", "REMOTE", "HYBRID")
 DATA_TRANSPORTS = ("ipc", "tcp")
 SNAPSHOTS_PER_WORKER = 3
+MOST_SNAPSHOTS = 10_000
 
 
 @described
@@ -83,6 +84,7 @@ class DispatcherConfig:
         SNAPSHOTS_PER_WORKER,
         "how many streams of distributed_save each worker writes at a time; 0: the default",
         least=0,
+        most=MOST_SNAPSHOTS,
     )
     client_timeout_ms: int = milliseconds(
         15_000,

@@ -210,6 +210,25 @@ def check_wait(name: str, seconds: object) -> None:
         raise ValueError(f"`{name}` must be a number of seconds from 0 up, got {seconds!r}")
 
 
+def check_text(name: str, text: str) -> str:
+    """The same text, if it can be written as UTF-8, as all messages are.
+
+    Raises:
+        ValueError: it has half of a surrogate pair in it.
+
+    Example:
+        >>> check_text("job_name", "Größe")
+        'Größe'
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"`{name}` must be a text that UTF-8 can hold, got {text[:80]!r}: {error.reason} at position {error.start}"
+        ) from None
+    return text
+
+
 def _checked_int(name: str, value: Any, declared: Declaration) -> int:
     return check_int(name, value, declared.least, declared.most)
 
@@ -238,7 +257,7 @@ def _checked_str(name: str, value: Any, declared: Declaration) -> str:
         if not found:
             raise ValueError(f"`{name}` must be one of {', '.join(map(repr, declared.choices))}, got {value!r}")
         return found[0]
-    return str(value)
+    return check_text(name, str(value))
 
 
 def _checked_texts(name: str, values: Any, declared: Declaration) -> tuple[str, ...]:
@@ -247,6 +266,7 @@ def _checked_texts(name: str, values: Any, declared: Declaration) -> tuple[str, 
     kept = tuple(values)
     for value in kept:
         check_type(f"{name} entry", value, str)
+        check_text(name, value)
     return kept
 
 

@@ -158,6 +158,30 @@ def merge_specs(first: Any, second: Any) -> Any:
         ) from None
 
 
+def specs_agree(one: Any, other: Any) -> bool:
+    """Whether an element can look like both: the same nesting and dtypes, and no axis of two different lengths.
+
+    >>> specs_agree(TensorSpec((None, 3), "int8"), TensorSpec((2, None), "int8"))
+    True
+    >>> specs_agree(TensorSpec((2,), "int8"), TensorSpec((3,), "int8"))
+    False
+    """
+    try:
+        merge_specs(one, other)
+        return all(optree.tree_leaves(optree.tree_map(_leaves_agree, one, other)))
+    except (TypeError, ValueError):
+        return False
+
+
+def _leaves_agree(one: Any, other: Any) -> bool:
+    if isinstance(one, DatasetSpec):
+        return specs_agree(one.element_spec, other.element_spec)
+    if one.shape is None or other.shape is None:
+        return True
+    pairs = zip(one.shape, other.shape, strict=False)
+    return len(one.shape) == len(other.shape) and all(a == b or None in (a, b) for a, b in pairs)
+
+
 def _merge_leaves(first: Any, second: Any) -> TensorSpec | RaggedTensorSpec | DatasetSpec:
     if isinstance(first, DatasetSpec) and isinstance(second, DatasetSpec):
         return DatasetSpec(merge_specs(first.element_spec, second.element_spec))

@@ -18,7 +18,7 @@ NOBODY = "tcp://127.0.0.1:1"
 UNKNOWN = "tcp://no-such-host.invalid:1"
 
 
-@pytest.mark.parametrize("seconds", ["x", None, True, 0, -1, -math.inf, math.nan])
+@pytest.mark.parametrize("seconds", ["x", None, True, 0, -1, -math.inf, math.nan, 10**400])
 def test_what_is_no_time_to_wait(seconds: object) -> None:
     """A time-out is a number above zero, and neither NaN nor a truth value."""
     with pytest.raises(ValueError, match="`given` must be a positive number of seconds, got "):

@@ -466,7 +466,7 @@ def test_a_worker_that_can_never_send_to_us_ends_the_job() -> None:
     reader.hear("w", m.LinkRefused("you-1", "InvalidArgumentError", "over ipc only"))
     assert reader.all_of(c.Finish) == []
     reader.hear("w", m.LinkRefused("me-1", "InvalidArgumentError", "over ipc only"))
-    assert reader.sent(c.Finish) == c.Finish("InvalidArgumentError", "over ipc only")
+    assert reader.sent(c.Finish) == c.Finish("NotFoundError", "over ipc only")
 
 
 def test_a_broken_link_is_replaced() -> None:

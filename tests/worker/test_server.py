@@ -13,7 +13,7 @@ import pytest
 
 from zmqdata import Dataset, DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer, distribute
 from zmqdata.client.calls import status
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.errors import FailedPreconditionError, NotFoundError
 from zmqdata.testing.cluster import await_condition, no_leaks
 
 
@@ -97,7 +97,8 @@ def test_a_worker_offers_the_transport_that_it_was_told(
 def test_a_client_of_another_transport_is_refused(dispatcher: DispatchServer) -> None:
     """A client that takes elements over tcp only is told that the worker sends them over paths only."""
     config = WorkerConfig(dispatcher.target, data_transfer_protocol="ipc")
-    with WorkerServer(config), pytest.raises(InvalidArgumentError, match=r"over ipc only.* over tcp only"):
+    text = r"Protocol 'tcp' is not available.*over ipc only.* over tcp only"
+    with WorkerServer(config), pytest.raises(NotFoundError, match=text):
         read(dispatcher, data_transfer_protocol="tcp")
 
 

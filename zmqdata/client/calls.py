@@ -24,6 +24,7 @@ AnswerT = TypeVar("AnswerT", bound=m.Message)
 
 FIRST_PATIENCE = 1.0
 MOST_PATIENCE = 60.0
+MOST_WHOLE_SECONDS = 2**53
 SAY_SO_AFTER = 5.0
 
 _context: tuple[int, zmq.Context[zmq.Socket[bytes]]] | None = None
@@ -51,8 +52,9 @@ def check_timeout(name: str, seconds: object) -> None:
     Example:
         >>> check_timeout("timeout", 0.5)
     """
-    # `not > 0` is true of NaN too.
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+    # `not > 0` is true of NaN too. The clock counts in floats, and a larger int is none.
+    is_number = isinstance(seconds, float) or (type(seconds) is int and seconds <= MOST_WHOLE_SECONDS)
+    if not is_number or not seconds > 0:  # type: ignore[operator]  # both kinds can be compared
         raise ValueError(f"`{name}` must be a positive number of seconds, got {seconds!r}")
 
 

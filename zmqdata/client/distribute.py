@@ -12,20 +12,17 @@ from typing import Any, ClassVar
 from zmqdata import messages as m
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import check_timeout
-from zmqdata.client.options import CrossTrainerCache, ReadOptions, checked_options
+from zmqdata.client.options import CrossTrainerCache, ReadOptions, check_dataset_id, checked_options
 from zmqdata.client.policies import ShardingPolicy
 from zmqdata.client.reader import ServiceIterator
-from zmqdata.client.registration import Registration, describe_dataset, registration_of
+from zmqdata.client.registration import Registration, agreed_spec, describe_dataset, registration_of
 from zmqdata.core.consumer import ConsumerProfile
 from zmqdata.dataset import Dataset
-from zmqdata.errors import (
-    InvalidArgumentError,
-    ProtocolError,
-)
+from zmqdata.dataset.arguments import optional_spec
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.nodes import Infer, Node
 from zmqdata.pipelines import ShippedSource
-from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, decode_spec
+from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.transport.addresses import host_token, parse_service
 from zmqdata.transport.local import local_workers, token_of_process
 
@@ -60,11 +57,17 @@ class DataServiceDataset(Node):
 
     @property
     def cardinality(self) -> int:
-        """tf.data's rule: known only where it is zero or infinite, as it is where consumers read in step."""
-        inner = self.registration.description.cardinality
+        """tf.data's rule: known only where it is zero or infinite, as it is where consumers read in step.
+
+        Under the policies that divide files or where a hint says so, the part of a worker may still end.
+        """
+        inner, policy = self.registration.description.cardinality, self.options.policy.name
         if self.options.num_consumers is not None:
             return INFINITE_CARDINALITY if self.options.finite is None else UNKNOWN_CARDINALITY
-        return inner if inner in (0, INFINITE_CARDINALITY) else UNKNOWN_CARDINALITY
+        if inner == 0 and policy != "HINT":
+            return 0
+        endless = inner == INFINITE_CARDINALITY and policy in ("OFF", "DYNAMIC", "DATA")
+        return INFINITE_CARDINALITY if endless else UNKNOWN_CARDINALITY
 
     def spec(self, infer: Infer) -> Any:
         """What the pipeline's elements look like."""
@@ -249,8 +252,8 @@ def register_dataset(
     parse_service(service)
     if not isinstance(dataset, Dataset):
         raise TypeError(f"`dataset` must be a Dataset, got {dataset!r}")
-    if dataset_id is not None and (not isinstance(dataset_id, str) or not dataset_id):
-        raise ValueError(f"`dataset_id` must be a non-empty string or None, got {dataset_id!r}")
+    if dataset_id is not None:
+        check_dataset_id(dataset_id)
     check_timeout("dispatcher_timeout", dispatcher_timeout)
     registration = registration_of(dataset.node, service, validate_compression(compression), dispatcher_timeout, ship)
     registration.tell_spec(dataset)
@@ -300,6 +303,9 @@ def from_dataset_id(
         The distributed dataset.
 
     Raises:
+        ValueError: an argument has a wrong value; the text says what was expected.
+        TypeError: ``element_spec`` is no spec.
+        InvalidArgumentError: elements of the registered dataset do not look like ``element_spec``.
         NotFoundError: nothing is registered under this id.
         UnavailableError: no dispatcher has answered in time.
 
@@ -327,20 +333,13 @@ def from_dataset_id(
         finite=finite,
         consumer_timeout=consumer_timeout,
     )
-    if not isinstance(dataset_id, str) or not dataset_id:
-        raise ValueError(f"`dataset_id` must be a non-empty string, got {dataset_id!r}")
+    check_dataset_id(dataset_id)
+    element_spec = optional_spec("element_spec", element_spec)
     description = describe_dataset(service, dataset_id, dispatcher_timeout)
-    if element_spec is None and description.element_spec is not None:
-        element_spec = _decoded(description.element_spec, dataset_id)
+    if description.element_spec is not None:
+        element_spec = agreed_spec(element_spec, description.element_spec, dataset_id)
     options = replace(
         options, job_name=f"{dataset_id}_{job_name}" if job_name else None, compression=description.compression
     )
     registration = Registration(service, dispatcher_timeout, description, dataset_id=dataset_id)
     return Dataset(DataServiceDataset(registration=registration, options=options, element_spec=element_spec))
-
-
-def _decoded(element_spec: bytes, dataset_id: str) -> Any:
-    try:
-        return decode_spec(element_spec)
-    except ProtocolError as error:
-        raise InvalidArgumentError(f"Failed to parse element_spec of dataset id {dataset_id}: {error}") from None

@@ -8,9 +8,11 @@ from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import check_timeout
 from zmqdata.client.policies import ShardingPolicy, parse_processing_mode
 from zmqdata.errors import InvalidArgumentError, NotFoundError
+from zmqdata.settings import check_text
 from zmqdata.transport.addresses import parse_service
 
 TRANSPORTS = {None: ("ipc", "tcp"), "tcp": ("tcp",), "ipc": ("ipc",), "local": ("local",)}
+MOST_COUNT = 2**53
 TARGETS = ("AUTO", "ANY", "LOCAL")
 
 
@@ -40,6 +42,7 @@ class CrossTrainerCache:
                 f"tf.data service cross-trainer cache requires a non-empty trainer ID. Got {self.trainer_id!r}: name "
                 "the training job, for example CrossTrainerCache(trainer_id='run-1')"
             )
+        check_text("trainer_id", self.trainer_id)
 
 
 @dataclass(frozen=True)
@@ -134,11 +137,13 @@ def _check_job_name(job_name: object) -> None:
         raise ValueError(f"`job_name` must be a string, but `job_name` was of type {type(job_name)}: {job_name!r}")
     if job_name == "":
         raise ValueError("`job_name` must not be empty")
+    if isinstance(job_name, str):
+        check_text("job_name", job_name)
 
 
 def _check_count(name: str, count: object) -> None:
-    if count is not None and (type(count) is not int or count < 1):
-        raise InvalidArgumentError(f"`{name}` must be a positive integer or None, got {count!r}")
+    if count is not None and (type(count) is not int or not 1 <= count <= MOST_COUNT):
+        raise InvalidArgumentError(f"`{name}` must be a positive integer up to 2**53, or None, got {count!r}")
 
 
 def _checked_target(target: object) -> str:
@@ -150,7 +155,7 @@ def _checked_target(target: object) -> str:
 
 
 def _check_protocol(protocol: object) -> None:
-    if protocol is not None and protocol not in TRANSPORTS:
+    if protocol is not None and (not isinstance(protocol, str) or protocol not in TRANSPORTS):
         names = ", ".join(repr(name) for name in TRANSPORTS if name)
         raise NotFoundError(f"Protocol {protocol!r} is not available: `data_transfer_protocol` is None, {names}")
 
@@ -166,8 +171,8 @@ def _check_consumer(index: object, count: object, finite: object, job_name: obje
             "`consumer_index` and `num_consumers` belong together: set both or neither. Got "
             f"consumer_index={index!r} and num_consumers={count!r}"
         )
-    if type(count) is not int or count < 1:
-        raise ValueError(f"`num_consumers` must be a positive integer or None, got {count!r}")
+    if type(count) is not int or not 1 <= count <= MOST_COUNT:
+        raise ValueError(f"`num_consumers` must be a positive integer up to 2**53, or None, got {count!r}")
     if type(index) is not int or not 0 <= index < count:
         raise ValueError(f"`consumer_index` must be an integer from 0 to num_consumers - 1, {count - 1}; got {index!r}")
     if finite not in (None, "drop", "pad"):
@@ -200,3 +205,14 @@ def _check_cache(cache: object, job_name: object) -> None:
         raise InvalidArgumentError(
             "Cross-trainer caching requires named jobs. Got empty `job_name`. Give every training job the same job_name"
         )
+
+
+def check_dataset_id(dataset_id: object) -> None:
+    """Refuses what is no id of a dataset.
+
+    Raises:
+        ValueError: it is no text, or empty.
+    """
+    if not isinstance(dataset_id, str) or not dataset_id:
+        raise ValueError(f"`dataset_id` must be a non-empty string, got {dataset_id!r}")
+    check_text("dataset_id", dataset_id)

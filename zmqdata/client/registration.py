@@ -15,12 +15,14 @@ from zmqdata.client.registering import Upload
 from zmqdata.dataset import Dataset
 from zmqdata.errors import (
     FailedPreconditionError,
+    InvalidArgumentError,
     NotFoundError,
+    ProtocolError,
     UnimplementedError,
 )
 from zmqdata.nodes import Node, known_spec, split_sources
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
-from zmqdata.specs import encode_spec
+from zmqdata.specs import decode_spec, encode_spec, specs_agree
 from zmqdata.transport.addresses import parse_service
 
 log = logging.getLogger(__name__)
@@ -107,6 +109,30 @@ def describe_dataset(service: str | tuple[str, str], dataset_id: str, timeout: f
         return m.DescribeDataset(request, dataset_id)
 
     return ask_dispatcher(service, ask, m.DatasetDescribed, timeout).description
+
+
+def agreed_spec(given: Any, registered: bytes, dataset_id: str) -> Any:
+    """What elements look like, by the user, who may leave it out, and by the dispatcher.
+
+    Raises:
+        InvalidArgumentError: no element can look like both, or the dispatcher's cannot be read.
+    """
+    known = _decoded(registered, dataset_id)
+    if given is None:
+        return known
+    if not specs_agree(given, known):
+        raise InvalidArgumentError(
+            f"`element_spec` is {given}, but the dataset with id {dataset_id} was registered with {known}. Leave "
+            "element_spec out: it is known"
+        )
+    return given
+
+
+def _decoded(element_spec: bytes, dataset_id: str) -> Any:
+    try:
+        return decode_spec(element_spec)
+    except ProtocolError as error:
+        raise InvalidArgumentError(f"Failed to parse element_spec of dataset id {dataset_id}: {error}") from None
 
 
 def registration_of(

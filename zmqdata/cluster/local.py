@@ -169,7 +169,9 @@ class LocalCluster:
             return worker_thread(config)
         options = [*command_options(config), "--processes", str(self._processes)]
         patience = STOP_SECONDS + config.shutdown_quiet_period_ms / 1000
-        return ServerProcess("zmqdata.worker", options, self._processes, stop_seconds=patience)
+        # Its place in a list of addresses is its own again only where it comes back to the port that it had.
+        keeps = self._processes == 1 and bool(self._dispatcher_config.worker_addresses)
+        return ServerProcess("zmqdata.worker", options, self._processes, keeps, stop_seconds=patience)
 
 
 def command_options(config: DispatcherConfig | WorkerConfig) -> list[str]:

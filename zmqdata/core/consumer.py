@@ -15,6 +15,7 @@ from zmqdata import messages as m
 from zmqdata.core.reading import Reading, ReadTask
 from zmqdata.core.readlinks import LinkProfile, ReadLinks
 from zmqdata.core.stepping import Stepping
+from zmqdata.errors import NotFoundError
 
 HEARTBEAT = 1.0
 REPEAT = 1.0
@@ -185,7 +186,8 @@ class ConsumerCore:
     def _link_refused(self, message: m.LinkRefused, now: float) -> None:
         """Tries again later, but where two sides can never talk: the elements of that worker would not come."""
         if message.error == "InvalidArgumentError" and message.link in self.links.by_name:
-            self._finish(message.error, message.text, now)
+            # tf.data's class for a transport that a worker has not.
+            self._finish(NotFoundError.__name__, message.text, now)
         else:
             self.links.refused(message, now)
 

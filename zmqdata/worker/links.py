@@ -111,9 +111,11 @@ class LinkSockets:
         if transports == ("local",):
             where = "in another process"
         offered, taken = " or ".join(self._transports), " or ".join(transports)
+        # Begins as tf.data's text does.
+        host = self._announced(0).rpartition(":")[0]
         return (
-            f"The worker on {self._announced(0).rpartition(':')[0]} sends elements over {offered} only, the client "
-            f"takes them over {taken} only and is {where}. Change the `data_transfer_protocol` of one of the two"
+            f"Protocol {taken!r} is not available for worker {host}: it sends elements over {offered} only, the "
+            f"client takes them over {taken} only and is {where}. Change the `data_transfer_protocol` of one of the two"
         )
 
     def _bind_one(self, link: str, near: bool, transports: tuple[str, ...]) -> tuple[zmq.Socket[bytes], str]:

@@ -1,0 +1,93 @@
+"""Clusters for the acceptance tests: threads of this process, and real processes. Public names only.
+
+A test that asks for ``cluster`` or ``make_cluster`` runs once on each. What runs on processes is marked ``full`` and
+left to ``make test-full``, unless the test is marked ``core``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import zmqdata
+from tests.acceptance.reading import QUICK
+
+KINDS = ("threads", "processes")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One variant on threads and one on processes for each test that wants a cluster."""
+    if "host_kind" in metafunc.fixturenames:
+        is_core = any(mark.name == "core" for mark in metafunc.definition.iter_markers())
+        marks = [pytest.mark.realprocess, *([] if is_core else [pytest.mark.full])]
+        metafunc.parametrize("host_kind", [KINDS[0], pytest.param(KINDS[1], marks=marks)], scope="session")
+
+
+@pytest.fixture(scope="session")
+def shared_clusters() -> Iterator[dict[str, zmqdata.LocalCluster]]:
+    """One cluster of each kind, made when the first test wants it."""
+    made: dict[str, zmqdata.LocalCluster] = {}
+    yield made
+    for cluster in made.values():
+        cluster.close()
+
+
+@pytest.fixture
+def cluster(host_kind: str, shared_clusters: dict[str, zmqdata.LocalCluster]) -> zmqdata.LocalCluster:
+    """A dispatcher and two workers with quick heartbeats, shared by all tests that change nothing about them."""
+    if host_kind not in shared_clusters:
+        shared_clusters[host_kind] = zmqdata.LocalCluster(2, in_process=host_kind == "threads", **QUICK)
+    return shared_clusters[host_kind]
+
+
+@pytest.fixture
+def make_cluster(host_kind: str) -> Iterator[Callable[..., zmqdata.LocalCluster]]:
+    """Makes clusters with options of the test's own, which end with the test."""
+    made: list[zmqdata.LocalCluster] = []
+
+    def make(num_workers: int = 2, **options: Any) -> zmqdata.LocalCluster:
+        made.append(zmqdata.LocalCluster(num_workers, in_process=host_kind == "threads", **{**QUICK, **options}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def make_dispatcher() -> Iterator[Callable[..., zmqdata.DispatchServer]]:
+    """Makes dispatchers in this process, which end with the test."""
+    made: list[zmqdata.DispatchServer] = []
+
+    def make(**options: Any) -> zmqdata.DispatchServer:
+        made.append(zmqdata.DispatchServer(zmqdata.DispatcherConfig(**options)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture
+def make_worker() -> Iterator[Callable[..., zmqdata.WorkerServer]]:
+    """Makes workers in this process, which end with the test."""
+    made: list[zmqdata.WorkerServer] = []
+
+    def make(dispatcher: str, **options: Any) -> zmqdata.WorkerServer:
+        options = {"heartbeat_interval_ms": QUICK["heartbeat_interval_ms"], **options}
+        made.append(zmqdata.WorkerServer(zmqdata.WorkerConfig(dispatcher, **options)))
+        assert made[-1].wait_registered(10)
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture
+def silent_address() -> str:
+    """The address of a dispatcher that is not there."""
+    with zmqdata.DispatchServer() as gone:
+        return gone.target

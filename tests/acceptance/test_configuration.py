@@ -1,0 +1,288 @@
+"""Section 1.1 and 1.2: what a dispatcher and a worker can be told, and what they refuse to be told."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zmqdata
+from tests.acceptance.reading import command, numbers, read, status
+
+NOWHERE = "tcp://127.0.0.1:1"
+CONFIGS: dict[type[Any], dict[str, Any]] = {
+    zmqdata.DispatcherConfig: {},
+    zmqdata.WorkerConfig: {"dispatcher_address": NOWHERE},
+}
+OF_TFDATA = {
+    zmqdata.DispatcherConfig: [
+        "port",
+        "protocol",
+        "work_dir",
+        "fault_tolerant_mode",
+        "worker_addresses",
+        "job_gc_check_interval_ms",
+        "job_gc_timeout_ms",
+        "worker_timeout_ms",
+        "worker_max_concurrent_snapshots",
+        "client_timeout_ms",
+        "gc_dynamic_sharding_jobs",
+        "deployment_mode",
+    ],
+    zmqdata.WorkerConfig: [
+        "dispatcher_address",
+        "worker_address",
+        "port",
+        "protocol",
+        "heartbeat_interval_ms",
+        "dispatcher_timeout_ms",
+        "data_transfer_protocol",
+        "data_transfer_address",
+        "worker_tags",
+        "data_transfer_port",
+        "cross_trainer_cache_size_bytes",
+        "snapshot_max_chunk_size_bytes",
+        "shutdown_quiet_period_ms",
+    ],
+}
+FIELDS = [(kind, field.name) for kind in CONFIGS for field in dataclasses.fields(kind)]
+NUMBERS = [(kind, field.name) for kind in CONFIGS for field in dataclasses.fields(kind) if field.type in ("int", int)]
+NEVER = object()
+
+
+def made(kind: type[Any], **fields: Any) -> Any:
+    return kind(**{**CONFIGS[kind], **fields})
+
+
+@pytest.mark.claim("1.1a", "1.2a")
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_the_fields_are_those_of_tfdata(kind: type[Any]) -> None:
+    """Every field of tf.data's configuration and of its proto exists under its name."""
+    assert set(OF_TFDATA[kind]) <= {field.name for field in dataclasses.fields(kind)}
+
+
+@pytest.mark.claim("1.1b")
+@pytest.mark.parametrize(("kind", "name"), FIELDS)
+def test_none_means_the_default(kind: type[Any], name: str) -> None:
+    """A field given as None takes its default."""
+    if name == "dispatcher_address":
+        with pytest.raises(ValueError, match="dispatcher_address"):
+            zmqdata.WorkerConfig(dispatcher_address=None)  # type: ignore[arg-type]
+        return
+    assert getattr(made(kind, **{name: None}), name) == getattr(made(kind), name)
+
+
+@pytest.mark.claim("1.1c")
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_configurations_are_frozen(kind: type[Any]) -> None:
+    """A configuration cannot be changed, and equal ones are equal."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made(kind).port = 7
+    assert made(kind) == made(kind)
+
+
+@pytest.mark.claim("1.1d")
+def test_defaults_notice_deaths_soon() -> None:
+    """Heartbeats each second; a worker is missed after 10 s, a client after 15 s, a job collected after 5 min."""
+    dispatcher, worker = zmqdata.DispatcherConfig(), zmqdata.WorkerConfig(NOWHERE)
+    assert (dispatcher.port, dispatcher.worker_addresses, dispatcher.work_dir) == (0, (), None)
+    assert (dispatcher.worker_timeout_ms, dispatcher.client_timeout_ms) == (10_000, 15_000)
+    assert (dispatcher.job_gc_timeout_ms, dispatcher.gc_dynamic_sharding_jobs) == (300_000, True)
+    assert (dispatcher.worker_max_concurrent_snapshots, dispatcher.deployment_mode) == (3, "REMOTE")
+    assert (worker.heartbeat_interval_ms, worker.dispatcher_timeout_ms) == (1_000, 3_600_000)
+    assert (worker.cross_trainer_cache_size_bytes, worker.worker_tags) == (10 << 30, ())
+    assert worker.shutdown_quiet_period_ms == 0
+
+
+@pytest.mark.claim("1.1e")
+@pytest.mark.parametrize("bad", ["7", 1.5, math.nan, True, [], {}, b"1", object()])
+@pytest.mark.parametrize(("kind", "name"), NUMBERS)
+def test_numbers_are_whole_numbers(kind: type[Any], name: str, bad: Any) -> None:
+    """Where a number belongs, anything else is refused by name."""
+    with pytest.raises((TypeError, ValueError), match=name):
+        made(kind, **{name: bad})
+
+
+@pytest.mark.claim("1.1e")
+@pytest.mark.parametrize("bad", [-2, -(2**40), 2**64])
+@pytest.mark.parametrize(("kind", "name"), NUMBERS)
+def test_numbers_have_a_range(kind: type[Any], name: str, bad: int) -> None:
+    """Below and above its range a number is refused by name."""
+    with pytest.raises((TypeError, ValueError), match=name):
+        made(kind, **{name: bad})
+
+
+@pytest.mark.claim("1.1e")
+@pytest.mark.parametrize(
+    ("kind", "name", "bad"),
+    [
+        (zmqdata.DispatcherConfig, "port", 65_536),
+        (zmqdata.DispatcherConfig, "port", -1),
+        (zmqdata.DispatcherConfig, "worker_timeout_ms", 0),
+        (zmqdata.DispatcherConfig, "client_timeout_ms", 0),
+        (zmqdata.DispatcherConfig, "worker_timeout_ms", -1),
+        (zmqdata.DispatcherConfig, "client_timeout_ms", -1),
+        (zmqdata.DispatcherConfig, "worker_addresses", "localhost"),
+        (zmqdata.DispatcherConfig, "worker_addresses", ["localhost", ""]),
+        (zmqdata.DispatcherConfig, "worker_addresses", [7]),
+        (zmqdata.DispatcherConfig, "worker_addresses", 7),
+        (zmqdata.DispatcherConfig, "work_dir", 7),
+        (zmqdata.DispatcherConfig, "work_dir", ""),
+        (zmqdata.DispatcherConfig, "fault_tolerant_mode", "yes"),
+        (zmqdata.DispatcherConfig, "gc_dynamic_sharding_jobs", 2),
+        (zmqdata.DispatcherConfig, "deployment_mode", "NEAR"),
+        (zmqdata.DispatcherConfig, "deployment_mode", ""),
+        (zmqdata.DispatcherConfig, "deployment_mode", 1),
+        (zmqdata.DispatcherConfig, "host", ""),
+        (zmqdata.DispatcherConfig, "host", 5),
+        (zmqdata.DispatcherConfig, "protocol", 5),
+        (zmqdata.DispatcherConfig, "protocol", ""),
+        (zmqdata.WorkerConfig, "dispatcher_address", ""),
+        (zmqdata.WorkerConfig, "dispatcher_address", 5),
+        (zmqdata.WorkerConfig, "port", 70_000),
+        (zmqdata.WorkerConfig, "heartbeat_interval_ms", 0),
+        (zmqdata.WorkerConfig, "dispatcher_timeout_ms", 0),
+        (zmqdata.WorkerConfig, "shutdown_quiet_period_ms", -1),
+        (zmqdata.WorkerConfig, "worker_tags", "COLOCATED"),
+        (zmqdata.WorkerConfig, "worker_tags", [1]),
+        (zmqdata.WorkerConfig, "data_transfer_port", -1),
+        (zmqdata.WorkerConfig, "data_ports", (5, 4)),
+        (zmqdata.WorkerConfig, "data_ports", (0, 70_000)),
+        (zmqdata.WorkerConfig, "data_ports", "5"),
+        (zmqdata.WorkerConfig, "data_ports", (5,)),
+        (zmqdata.WorkerConfig, "cross_trainer_cache_size_bytes", 0),
+        (zmqdata.WorkerConfig, "snapshot_max_chunk_size_bytes", 0),
+        (zmqdata.WorkerConfig, "worker_address", ""),
+        (zmqdata.WorkerConfig, "worker_address", 5),
+        (zmqdata.WorkerConfig, "data_transfer_protocol", ""),
+        (zmqdata.WorkerConfig, "data_transfer_protocol", "carrier-pigeon"),
+        (zmqdata.WorkerConfig, "data_transfer_address", 5),
+        (zmqdata.WorkerConfig, "data_transfer_address", ""),
+        (zmqdata.WorkerConfig, "pipeline_cache_dir", ""),
+        (zmqdata.WorkerConfig, "buffer_bytes", 0),
+    ],
+)
+def test_every_other_fault_is_found_at_once(kind: type[Any], name: str, bad: Any) -> None:
+    """A wrong type, an empty value and one out of its range is an error that names the field or the value."""
+    with pytest.raises((TypeError, ValueError, zmqdata.errors.DataServiceError)) as found:
+        made(kind, **{name: bad})
+    assert name in str(found.value) or repr(bad) in str(found.value)
+
+
+@pytest.mark.claim("1.1e", "1.2d")
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (zmqdata.WorkerConfig, {"dispatcher_timeout_ms": 1000, "heartbeat_interval_ms": 1000}),
+        (zmqdata.WorkerConfig, {"data_ports": (7000, 7010), "data_transfer_port": 7005}),
+        (zmqdata.WorkerConfig, {"data_transfer_protocol": "ipc", "data_transfer_port": 7005}),
+        (zmqdata.WorkerConfig, {"data_transfer_protocol": "ipc", "data_ports": (7000, 7010)}),
+        (zmqdata.WorkerConfig, {"data_transfer_address": "here:7000"}),
+    ],
+)
+def test_contradictions_are_found_at_once(kind: type[Any], fields: dict[str, Any]) -> None:
+    """Fields that cannot both hold are an error that names both."""
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        made(kind, **fields)
+
+
+@pytest.mark.claim("1.1f")
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_only_known_protocols_have_credentials(kind: type[Any]) -> None:
+    """A control protocol that does not exist is not found."""
+    with pytest.raises(zmqdata.errors.NotFoundError, match="No credentials factory has been registered for protocol x"):
+        made(kind, protocol="x")
+
+
+@pytest.mark.claim("1.1e")
+def test_numpy_numbers_are_numbers() -> None:
+    """A number may be numpy's."""
+    assert zmqdata.DispatcherConfig(port=np.int64(5050)).port == 5050  # type: ignore[arg-type]
+
+
+@pytest.mark.claim("1.1g")
+def test_zero_snapshots_are_the_default() -> None:
+    """A ``worker_max_concurrent_snapshots`` of 0 is the default, three."""
+    assert zmqdata.DispatcherConfig(worker_max_concurrent_snapshots=0).worker_max_concurrent_snapshots == 3
+
+
+@pytest.mark.claim("1.2b", "1.2c")
+@pytest.mark.parametrize("address", ["127.0.0.1:%port%", "127.0.0.1", "localhost:%port%", None])
+def test_the_announced_address_has_the_bound_port(make_dispatcher: Callable[..., Any], address: str | None) -> None:
+    """``%port%`` stands for the port that is bound, and an address without one gets it."""
+    dispatcher = make_dispatcher()
+    with zmqdata.WorkerServer(zmqdata.WorkerConfig(dispatcher.target, worker_address=address)) as worker:
+        assert "%" not in worker.address
+        assert int(worker.address.rpartition(":")[2]) > 0
+        assert len(numbers(read(zmqdata.Dataset.range(10), dispatcher))) == 10
+
+
+@pytest.mark.claim("1.2b")
+def test_the_data_address_has_the_bound_port(make_dispatcher: Callable[..., Any], make_worker: Any) -> None:
+    """``%dts_port%`` stands for the port over which elements come."""
+    dispatcher = make_dispatcher()
+    make_worker(dispatcher.target, data_transfer_address="localhost:%dts_port%", data_transfer_protocol="tcp")
+    assert numbers(read(zmqdata.Dataset.range(10), dispatcher)) == list(range(10))
+
+
+@pytest.mark.claim("1.4n")
+@pytest.mark.parametrize("program", ["dispatcher", "worker"])
+@pytest.mark.realprocess
+def test_help_explains_each_setting(program: str) -> None:
+    """``--help`` names every setting's option with a sentence."""
+    answer = command(program, "--help")
+    assert answer.returncode == 0
+    text = " ".join(answer.stdout.split())
+    for word in ("heartbeat" if program == "worker" else "port", "milliseconds"):
+        assert word in text
+    assert text.count(" --") >= len(
+        OF_TFDATA[zmqdata.DispatcherConfig if program == "dispatcher" else zmqdata.WorkerConfig]
+    )
+
+
+@pytest.mark.claim("1.4n")
+@pytest.mark.realprocess
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (("dispatcher", "--port", "70000"), {}),
+        (("dispatcher",), {"ZMQDATA_PORT": "70000"}),
+        (("worker",), {}),
+        (("worker", "--dispatcher", "tcp://127.0.0.1:1", "--heartbeat-interval-ms", "0"), {}),
+        (("worker", "--dispatcher", "tcp://127.0.0.1:1"), {"ZMQDATA_HEARTBEAT_INTERVAL_MS": "often"}),
+        (("dispatcher", "--no-such-option"), {}),
+    ],
+)
+def test_commands_refuse_what_python_refuses(
+    arguments: tuple[str, ...], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options and variables out of range end the command at once, with a text and without a traceback."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    answer = command(*arguments)
+    assert answer.returncode != 0
+    assert "Traceback" not in answer.stderr
+    assert answer.stderr.strip()
+
+
+@pytest.mark.claim("1.4n")
+def test_the_environment_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``ZMQDATA_*`` sets what is not given, and what is given wins."""
+    monkeypatch.setenv("ZMQDATA_HEARTBEAT_INTERVAL_MS", "321")
+    monkeypatch.setenv("ZMQDATA_DISPATCHER", NOWHERE)
+    assert zmqdata.WorkerConfig.from_environment().heartbeat_interval_ms == 321
+    assert zmqdata.WorkerConfig.from_environment(heartbeat_interval_ms=5).heartbeat_interval_ms == 5
+    assert zmqdata.WorkerConfig.from_environment().dispatcher_address == NOWHERE
+    assert zmqdata.WorkerConfig(NOWHERE).heartbeat_interval_ms == 1000
+
+
+@pytest.mark.claim("1.3g")
+@pytest.mark.core
+def test_status_shows_the_configuration(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
+    """The state export has the dispatcher's configuration as it was given."""
+    cluster = make_cluster(0, job_gc_timeout_ms=1234)
+    assert status(cluster)["config"]["job_gc_timeout_ms"] == 1234

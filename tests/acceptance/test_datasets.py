@@ -1,0 +1,166 @@
+"""Section 2.1 to 2.4: registered datasets, their ids, and what the dispatcher tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zmqdata
+from tests.acceptance.reading import DYNAMIC, OFF, numbers, read, together
+from zmqdata.errors import InvalidArgumentError, NotFoundError
+
+RANGE = zmqdata.Dataset.range(10)
+
+
+@pytest.mark.claim("2.1a", "2.4a", "2.4e")
+@pytest.mark.core
+def test_a_registered_dataset_is_read_by_its_id(cluster: zmqdata.LocalCluster) -> None:
+    """The id is all that a reader needs: spec, cardinality and compression are the dispatcher's."""
+    ds = RANGE.map(lambda x: {"x": np.full(3, x, np.float32), "name": f"n{x}"}).batch(2)
+    dataset_id = zmqdata.register_dataset(cluster.target, ds, compression="zstd")
+    again = zmqdata.from_dataset_id(DYNAMIC, cluster.target, dataset_id)
+    assert again.element_spec == ds.element_spec
+    found = list(again)
+    assert sorted(float(x) for batch in found for x in batch["x"][:, 0]) == list(range(10))
+    assert all(batch["x"].dtype == np.float32 for batch in found)
+
+
+@pytest.mark.claim("2.4b", "7.33")
+@pytest.mark.parametrize(
+    "other",
+    [
+        zmqdata.Dataset.range(11),
+        RANGE.map(lambda x: x / 2, output_spec=zmqdata.TensorSpec((), np.float64)),
+        RANGE.map(lambda x: (x, x), output_spec=(zmqdata.TensorSpec((), np.int64),) * 2),
+        RANGE.batch(1),
+        RANGE.repeat(),
+    ],
+)
+def test_an_id_has_one_structure(cluster: zmqdata.LocalCluster, other: zmqdata.Dataset) -> None:
+    """Another cardinality or spec under a known id is refused, and the text says what differs."""
+    zmqdata.register_dataset(cluster.target, RANGE, dataset_id="structured")
+    text = "Datasets with the same ID should have the same structure, got diff"
+    with pytest.raises(InvalidArgumentError, match=text):
+        zmqdata.register_dataset(cluster.target, other, dataset_id="structured")
+    assert sorted(numbers(zmqdata.from_dataset_id(DYNAMIC, cluster.target, "structured"))) == list(range(10))
+
+
+@pytest.mark.claim("2.4b", "7.33")
+def test_an_id_has_one_compression(cluster: zmqdata.LocalCluster) -> None:
+    """Another compression under a known id is refused."""
+    zmqdata.register_dataset(cluster.target, RANGE, dataset_id="compressed")
+    with pytest.raises(InvalidArgumentError, match=r"same structure, got diff.*compression"):
+        zmqdata.register_dataset(cluster.target, RANGE, compression=None, dataset_id="compressed")
+
+
+@pytest.mark.claim("2.4c")
+@pytest.mark.core
+def test_registering_again_keeps_the_first(cluster: zmqdata.LocalCluster) -> None:
+    """A dataset of the same structure under a known id gets the id, and the first one goes on being read."""
+    first = RANGE.map(lambda x: x, output_spec=zmqdata.TensorSpec((), np.int64))
+    other = RANGE.map(lambda x: x + 100, output_spec=zmqdata.TensorSpec((), np.int64))
+    for ds in (first, first, other):
+        assert zmqdata.register_dataset(cluster.target, ds, dataset_id="kept") == "kept"
+    assert sorted(numbers(zmqdata.from_dataset_id(DYNAMIC, cluster.target, "kept"))) == list(range(10))
+
+
+@pytest.mark.claim("2.4d")
+def test_different_datasets_get_different_ids(cluster: zmqdata.LocalCluster) -> None:
+    """Without an id each dataset gets one of its own."""
+    ids = [zmqdata.register_dataset(cluster.target, zmqdata.Dataset.range(n)) for n in range(3, 6)]
+    assert len(set(ids)) == 3
+    for n, dataset_id in zip(range(3, 6), ids, strict=True):
+        assert len(numbers(zmqdata.from_dataset_id(DYNAMIC, cluster.target, dataset_id))) == n
+
+
+@pytest.mark.claim("2.4d")
+def test_a_chosen_id_is_not_given_to_another(cluster: zmqdata.LocalCluster) -> None:
+    """An id that looks like those that the dispatcher chooses is not chosen for somebody else."""
+    chosen = [str(n) for n in range(1000, 1030)]
+    for dataset_id in chosen:
+        zmqdata.register_dataset(cluster.target, zmqdata.Dataset.range(77), dataset_id=dataset_id)
+    given = zmqdata.register_dataset(cluster.target, zmqdata.Dataset.range(78))
+    assert given not in chosen
+
+
+@pytest.mark.claim("2.4f", "7.32")
+def test_an_unknown_id_is_not_found(cluster: zmqdata.LocalCluster) -> None:
+    """Reading what was never registered says so at the call."""
+    with pytest.raises(NotFoundError, match=r"Dataset id UnregisteredID not found\."):
+        zmqdata.from_dataset_id(OFF, cluster.target, "UnregisteredID")
+
+
+WRONG_SPECS = [
+    zmqdata.TensorSpec((), np.int32),
+    zmqdata.TensorSpec((3,), np.int64),
+    {"x": zmqdata.TensorSpec((), np.int64)},
+    (zmqdata.TensorSpec((), np.int64), zmqdata.TensorSpec((), np.int64)),
+    zmqdata.RaggedTensorSpec((None, None), np.int64),
+    "int64",
+    5,
+    [1],
+]
+
+
+@pytest.mark.claim("2.4g", "7.31")
+@pytest.mark.parametrize("spec", WRONG_SPECS, ids=repr)
+def test_a_wrong_spec_is_refused(cluster: zmqdata.LocalCluster, spec: Any) -> None:
+    """A spec that the elements cannot have, and what is no spec, is an error."""
+    dataset_id = zmqdata.register_dataset(cluster.target, RANGE)
+    with pytest.raises((TypeError, ValueError), match="element_spec"):
+        next(iter(zmqdata.from_dataset_id(OFF, cluster.target, dataset_id, element_spec=spec)))
+
+
+@pytest.mark.claim("2.4g")
+def test_a_right_spec_is_taken(cluster: zmqdata.LocalCluster) -> None:
+    """A spec may be given, and may be wider than what is known."""
+    dataset_id = zmqdata.register_dataset(cluster.target, RANGE.map(lambda x: [x, x]))
+    wide = zmqdata.TensorSpec((None,), np.int64)
+    ds = zmqdata.from_dataset_id(DYNAMIC, cluster.target, dataset_id, element_spec=wide)
+    assert ds.element_spec == wide
+    assert len(list(ds)) == 10
+
+
+@pytest.mark.claim("2.4h")
+def test_a_spec_that_cannot_be_found_here_is_unknown(cluster: zmqdata.LocalCluster, tmp_path: Path) -> None:
+    """A function that fails where it is registered leaves the spec open, and a reader may state it."""
+    path = tmp_path / "later"
+    ds = zmqdata.Dataset.range(3).map(lambda x: int(path.read_text()) + x)
+    dataset_id = zmqdata.register_dataset(cluster.target, ds)
+    path.write_text("5")
+    spec = zmqdata.TensorSpec((), np.int64)
+    found = zmqdata.from_dataset_id(DYNAMIC, cluster.target, dataset_id, element_spec=spec)
+    assert found.element_spec == spec
+    assert sorted(numbers(found)) == [5, 6, 7]
+
+
+@pytest.mark.claim("2.4i")
+def test_many_may_register_at_once(cluster: zmqdata.LocalCluster) -> None:
+    """Eight clients that register one id at the same time all get it."""
+    calls = [lambda: zmqdata.register_dataset(cluster.target, RANGE, dataset_id="at-once")] * 8
+    assert together(*calls) == ["at-once"] * 8
+
+
+@pytest.mark.claim("2.4j")
+def test_large_datasets_are_registered(cluster: zmqdata.LocalCluster) -> None:
+    """A pipeline with tens of megabytes in it is read like any other."""
+    table = np.arange(4_000_000, dtype=np.float64)
+    ds = zmqdata.Dataset.range(8).map(lambda i: table[int(i) * 500_000])
+    assert sorted(numbers(read(ds, cluster))) == [i * 500_000 for i in range(8)]
+
+
+@pytest.mark.claim("1.1h", "2.3a")
+@pytest.mark.core
+def test_datasets_outlive_their_dispatcher(
+    make_cluster: Callable[..., zmqdata.LocalCluster], tmp_path: Path
+) -> None:
+    """A reader that applied distribute before a restart of the dispatcher reads behind it."""
+    cluster = make_cluster(1, work_dir=str(tmp_path / "work"))
+    ds = read(zmqdata.Dataset.range(50), cluster)
+    assert sorted(numbers(ds)) == list(range(50))
+    cluster.dispatcher.restart()
+    assert sorted(numbers(ds)) == list(range(50))

@@ -1,0 +1,168 @@
+"""Section 2.3 and 3.5: dispatchers that are killed and started again with the same work folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zmqdata
+from tests.acceptance.reading import DYNAMIC, OFF, joined, numbers, read, some, status, together
+from zmqdata import Dataset, ShardingPolicy
+from zmqdata.errors import InvalidArgumentError
+from zmqdata.testing.cluster import await_condition
+
+BIG = Dataset.range(20_000)
+
+
+@pytest.fixture
+def durable(make_cluster: Callable[..., zmqdata.LocalCluster], tmp_path: Path) -> Callable[..., zmqdata.LocalCluster]:
+    """Makes clusters whose dispatcher keeps a journal."""
+    return lambda workers=2, **options: make_cluster(workers, work_dir=str(tmp_path / "work"), **options)
+
+
+def again(cluster: zmqdata.LocalCluster) -> None:
+    """The dispatcher is killed, and started again at its port."""
+    cluster.dispatcher.kill()
+    cluster.dispatcher.restart()
+
+
+@pytest.mark.claim("2.3b")
+@pytest.mark.core
+@pytest.mark.parametrize("times", [1, 3])
+def test_jobs_survive_their_dispatcher(durable: Callable[..., zmqdata.LocalCluster], times: int) -> None:
+    """DYNAMIC: however often the dispatcher is killed in mid-stream, each element comes once, and the end comes."""
+    cluster = durable()
+    it = iter(read(BIG, cluster, max_outstanding_requests=200))
+    found: list[int] = []
+    for _ in range(times):
+        found += some(it, 1000)
+        again(cluster)
+    assert sorted(found + numbers(it)) == list(range(20_000))
+
+
+@pytest.mark.claim("2.3b")
+def test_dispatcher_and_worker_are_killed(durable: Callable[..., zmqdata.LocalCluster]) -> None:
+    """Dispatcher and a worker die together; each element comes once."""
+    cluster = durable()
+    it = iter(read(BIG, cluster, max_outstanding_requests=200))
+    found = some(it, 1000)
+    cluster.workers[0].kill()
+    again(cluster)
+    assert sorted(found + numbers(it)) == list(range(20_000))
+
+
+@pytest.mark.claim("2.3b")
+def test_readers_share_across_a_restart(durable: Callable[..., zmqdata.LocalCluster]) -> None:
+    """Two readers of a job, and a third that comes behind the restart, share its elements."""
+    cluster = durable()
+    its = [iter(read(BIG, cluster, job_name="shared", max_outstanding_requests=100)) for _ in range(2)]
+    found = joined(together(*(lambda it=it: some(it, 300) for it in its)))
+    again(cluster)
+    its.append(iter(read(BIG, cluster, job_name="shared")))
+    found += joined(together(*(lambda it=it: numbers(it) for it in its)))
+    assert sorted(found) == list(range(20_000))
+
+
+@pytest.mark.claim("2.3d", "7.53")
+@pytest.mark.core
+def test_parameters_are_remembered(durable: Callable[..., zmqdata.LocalCluster]) -> None:
+    """A job that was made before a restart has its parameters behind it."""
+    cluster = durable()
+    it = iter(read(Dataset.counter(), cluster, OFF, job_name="test"))
+    next(it)
+    again(cluster)
+    text = "Tried to create job with name test, but found an existing job with different parameters"
+    with pytest.raises(InvalidArgumentError, match=text):
+        next(iter(read(Dataset.counter(), cluster, DYNAMIC, job_name="test")))
+    assert len(some(it, 100)) == 100
+    it.close()
+
+
+@pytest.mark.claim("2.3e")
+@pytest.mark.core
+def test_what_ended_stays_ended(durable: Callable[..., zmqdata.LocalCluster]) -> None:
+    """A finished job is finished behind a restart, also for a second one."""
+    cluster = durable()
+    assert len(numbers(read(Dataset.range(100), cluster, job_name="done"))) == 100
+    await_condition(lambda: all(one["finished"] for one in status(cluster)["iterations"]), what="the end to be known")
+    for _ in range(2):
+        again(cluster)
+        assert numbers(read(Dataset.range(100), cluster, job_name="done")) == []
+
+
+@pytest.mark.claim("2.3f")
+def test_what_was_collected_stays_collected(durable: Callable[..., zmqdata.LocalCluster]) -> None:
+    """A collected job does not come back with its dispatcher: it begins anew."""
+    cluster = durable(1, job_gc_timeout_ms=0, job_gc_check_interval_ms=20)
+    it = iter(read(Dataset.range(100), cluster, job_name="gone"))
+    some(it, 10)
+    it.close()
+    await_condition(lambda: not status(cluster)["tasks"], what="the job to be collected")
+    again(cluster)
+    assert sorted(numbers(read(Dataset.range(100), cluster, job_name="gone"))) == list(range(100))
+
+
+@pytest.mark.claim("2.3a")
+def test_ids_are_not_given_twice(durable: Callable[..., zmqdata.LocalCluster]) -> None:
+    """Datasets are read by their ids behind a restart, and new ones get ids of their own."""
+    cluster = durable(1)
+    first = zmqdata.register_dataset(cluster.target, Dataset.range(5))
+    zmqdata.register_dataset(cluster.target, Dataset.range(6), dataset_id="mine")
+    again(cluster)
+    other = zmqdata.register_dataset(cluster.target, Dataset.range(7))
+    assert len({first, other, "mine"}) == 3
+    for dataset_id, count in ((first, 5), ("mine", 6), (other, 7)):
+        assert len(numbers(zmqdata.from_dataset_id(DYNAMIC, cluster.target, dataset_id))) == count
+    with pytest.raises(InvalidArgumentError, match="same structure"):
+        zmqdata.register_dataset(cluster.target, Dataset.range(8), dataset_id="mine")
+
+
+@pytest.mark.claim("2.3g")
+def test_static_jobs_survive(durable: Callable[..., zmqdata.LocalCluster]) -> None:
+    """A static job goes on behind a restart: workers have the places that they had."""
+    cluster = durable(2, worker_addresses=["127.0.0.1"] * 2)
+    it = iter(read(BIG, cluster, ShardingPolicy.DATA, max_outstanding_requests=200))
+    found = some(it, 1000)
+    again(cluster)
+    assert sorted(found + numbers(it)) == list(range(20_000))
+
+
+@pytest.mark.claim("2.3g", "4.4h")
+@pytest.mark.core
+def test_consumers_stay_in_step(durable: Callable[..., zmqdata.LocalCluster]) -> None:
+    """Coordinated readers go on through a restart of the dispatcher, in step and with no round missing."""
+    cluster = durable(1)
+    options = {"job_name": "steps", "num_consumers": 2}
+    its = [iter(read(Dataset.counter(), cluster, OFF, consumer_index=index, **options)) for index in range(2)]
+    taken = together(*(lambda it=it: some(it, 20) for it in its))
+    again(cluster)
+    more = together(*(lambda it=it: some(it, 200) for it in its))
+    steps = list(zip(taken[0] + more[0], taken[1] + more[1], strict=True))
+    assert steps == [(2 * n, 2 * n + 1) for n in range(220)]
+
+
+@pytest.mark.claim("4.5c")
+@pytest.mark.core
+def test_what_workers_have_is_read_without_a_dispatcher(durable: Callable[..., zmqdata.LocalCluster]) -> None:
+    """While the dispatcher is away elements come; when it is back, the rest and the end do."""
+    cluster = durable()
+    it = iter(read(Dataset.range(200_000), cluster, max_outstanding_requests=500))
+    found = some(it, 1000)
+    cluster.dispatcher.kill()
+    found += [int(x) for x in islice(it, 200)]
+    cluster.dispatcher.restart()
+    found += numbers(it)
+    assert sorted(found) == list(range(200_000))
+
+
+@pytest.mark.claim("2.3h")
+def test_a_work_folder_has_one_dispatcher(tmp_path: Path) -> None:
+    """A second dispatcher on the same folder is refused."""
+    config: Any = zmqdata.DispatcherConfig(work_dir=str(tmp_path))
+    with zmqdata.DispatchServer(config), pytest.raises((RuntimeError, OSError), match=str(tmp_path)):
+        zmqdata.DispatchServer(config)
+    zmqdata.DispatchServer(config).stop()

@@ -1,0 +1,173 @@
+"""Section 1.3: the life of server objects, and what they tell of themselves."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import zmqdata
+from tests.acceptance.reading import QUICK, command, numbers, read, status
+from zmqdata.testing.cluster import await_condition, listens
+
+NOWHERE = "tcp://127.0.0.1:1"
+
+
+def a_dispatcher(**options: Any) -> zmqdata.DispatchServer:
+    return zmqdata.DispatchServer(**options)
+
+
+def a_worker(**options: Any) -> zmqdata.WorkerServer:
+    return zmqdata.WorkerServer(zmqdata.WorkerConfig(NOWHERE), **options)
+
+
+@pytest.fixture(params=[a_dispatcher, a_worker])
+def make(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Makes a server of either kind."""
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.mark.claim("1.3a")
+def test_a_target_can_be_dialled() -> None:
+    """A dispatcher listens at its target as soon as it is made, on a port that it chose."""
+    with zmqdata.DispatchServer() as dispatcher:
+        assert dispatcher.target.startswith("tcp://")
+        assert listens(dispatcher.target)
+        assert dispatcher.num_workers() == 0
+
+
+@pytest.mark.claim("1.3a")
+def test_the_port_is_the_one_that_was_asked_for() -> None:
+    """A port that is named is used, and may be used again when its server has stopped."""
+    with zmqdata.DispatchServer() as first:
+        port = int(first.target.rpartition(":")[2])
+        with pytest.raises(OSError, match="in use"):
+            zmqdata.DispatchServer(zmqdata.DispatcherConfig(port=port))
+    with zmqdata.DispatchServer(zmqdata.DispatcherConfig(port=port)) as again:
+        assert again.target == first.target
+
+
+@pytest.mark.claim("1.3b")
+def test_starting_and_stopping_twice_changes_nothing(make: Callable[..., Any]) -> None:
+    """A second start, and a second stop, do nothing."""
+    server = make()
+    address = server.address
+    server.start()
+    assert server.address == address
+    server.stop()
+    server.stop()
+
+
+@pytest.mark.claim("1.3c", "7.64")
+@pytest.mark.parametrize("started", [True, False])
+def test_a_stopped_server_stays_stopped(make: Callable[..., Any], started: bool) -> None:
+    """Starting after stopping is a RuntimeError in tf.data's words."""
+    server = make(start=started)
+    server.stop()
+    with pytest.raises(RuntimeError, match="Server cannot be started after it has been stopped"):
+        server.start()
+
+
+@pytest.mark.claim("1.3d")
+def test_start_may_come_later(make: Callable[..., Any]) -> None:
+    """A server made with ``start=False`` listens once it is started."""
+    server = make(start=False)
+    server.start()
+    assert listens(server.address)
+    server.stop()
+    assert not listens(server.address)
+
+
+@pytest.mark.claim("1.3d")
+def test_join_waits_for_the_end(make: Callable[..., Any]) -> None:
+    """``join`` blocks until the server is stopped, and returns at once when it is."""
+    server = make()
+    assert server.join(0.05) is False
+    waiting = threading.Thread(target=server.join)
+    waiting.start()
+    assert waiting.is_alive()
+    server.stop()
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert server.join() is True
+
+
+@pytest.mark.claim("1.3e")
+def test_servers_end_with_their_objects(make: Callable[..., Any]) -> None:
+    """A server that nothing refers to frees its port."""
+    address = make().address
+    gc.collect()
+    await_condition(lambda: not listens(address), what="the port to be free")
+
+
+@pytest.mark.claim("1.3f")
+def test_counts_of_workers_and_tasks(make_dispatcher: Any, make_worker: Any) -> None:
+    """A dispatcher knows its workers, a worker its tasks."""
+    dispatcher = make_dispatcher()
+    workers = [make_worker(dispatcher.target) for _ in range(3)]
+    assert dispatcher.num_workers() == 3
+    it = iter(read(zmqdata.Dataset.counter(), dispatcher))
+    next(it)
+    await_condition(lambda: all(worker.num_tasks() == 1 for worker in workers), what="a task on each worker")
+    it.close()
+    await_condition(lambda: not any(worker.num_tasks() for worker in workers), what="the tasks to end")
+    workers[0].stop()
+    await_condition(lambda: dispatcher.num_workers() == 2, what="one worker less")
+
+
+@pytest.mark.claim("1.3g")
+@pytest.mark.core
+def test_the_state_can_be_seen(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
+    """The export has workers, iterations with their key, mode, readers and end; that of a worker has its tasks."""
+    cluster = make_cluster(1)
+    it = iter(read(zmqdata.Dataset.counter(), cluster, job_name="seen"))
+    next(it)
+    found = status(cluster)
+    assert [worker["address"] for worker in found["workers"]] == [cluster.workers[0].address]
+    [iteration] = found["iterations"]
+    expected = {"job": "seen", "repetition": 0, "processing_mode": "DYNAMIC", "num_consumers": None}
+    expected |= {"num_clients": 1, "finished": False, "collected": False}
+    assert {name: iteration[name] for name in expected} == expected
+    assert iteration["dataset_id"]
+    worker = status(cluster, "--worker", cluster.workers[0].address)
+    assert [task["processing_mode"] for task in worker["tasks"]] == ["DYNAMIC"]
+    assert worker["config"]["heartbeat_interval_ms"] == QUICK["heartbeat_interval_ms"]
+    it.close()
+
+
+@pytest.mark.claim("1.3g")
+@pytest.mark.realprocess
+def test_status_of_nobody_is_an_error_in_time(silent_address: str) -> None:
+    """The command ends with an error when nobody answers."""
+    answer = command("status", "--dispatcher", silent_address, "--timeout", "0.3")
+    assert answer.returncode != 0
+    assert silent_address in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.claim("3.1a")
+def test_a_worker_may_come_before_its_dispatcher(silent_address: str) -> None:
+    """A worker waits for its dispatcher, and is read as soon as that is there."""
+    worker = zmqdata.WorkerServer(zmqdata.WorkerConfig(silent_address, **QUICK))
+    assert worker.wait_registered(0.1) is False
+    port = int(silent_address.rpartition(":")[2])
+    with zmqdata.DispatchServer(zmqdata.DispatcherConfig(port=port)) as dispatcher:
+        assert worker.wait_registered(10)
+        assert numbers(read(zmqdata.Dataset.range(5), dispatcher)) == list(range(5))
+        worker.stop()
+
+
+@pytest.mark.claim("1.3h")
+@pytest.mark.core
+def test_a_cluster_ends_for_good(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
+    """A closed cluster listens nowhere, may be closed again, and starts no more workers."""
+    cluster = make_cluster(1)
+    addresses = [cluster.target, cluster.workers[0].address]
+    cluster.close()
+    cluster.close()
+    assert not any(map(listens, addresses))
+    with pytest.raises(RuntimeError, match="closed"):
+        cluster.add_worker()

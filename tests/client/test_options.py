@@ -1,0 +1,39 @@
+"""Facts about the arguments of a reader that no message could carry: each is an error at the call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zmqdata import CrossTrainerCache, distribute
+from zmqdata.client.options import check_dataset_id
+from zmqdata.errors import InvalidArgumentError, NotFoundError
+
+HALF = "\ud800"
+NOBODY = "tcp://127.0.0.1:1"
+
+
+@pytest.mark.parametrize("count", [2**63, 2**64, 10**400])
+@pytest.mark.parametrize("name", ["max_outstanding_requests", "task_refresh_interval_hint_ms"])
+def test_a_count_fits_into_a_message(name: str, count: int) -> None:
+    """A larger number is refused before anybody waits for an answer to a message that cannot be sent."""
+    with pytest.raises(InvalidArgumentError, match=name):
+        distribute("parallel_epochs", NOBODY, **{name: count})  # type: ignore[arg-type]
+
+
+def test_a_text_fits_into_a_message() -> None:
+    """Half of a surrogate pair cannot be written as UTF-8."""
+    with pytest.raises(ValueError, match=r"`job_name` must be a text that UTF-8 can hold.*surrogates not allowed"):
+        distribute("parallel_epochs", NOBODY, HALF)
+    with pytest.raises(ValueError, match="trainer_id"):
+        CrossTrainerCache(HALF)
+    with pytest.raises(ValueError, match="dataset_id"):
+        check_dataset_id(HALF)
+
+
+@pytest.mark.parametrize("protocol", [["tcp"], {}, 5, ""])
+def test_a_protocol_of_elements_is_a_word(protocol: Any) -> None:
+    """What cannot be looked up is no protocol either."""
+    with pytest.raises(NotFoundError, match="not available"):
+        distribute("parallel_epochs", NOBODY, data_transfer_protocol=protocol)
