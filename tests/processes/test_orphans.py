@@ -16,7 +16,9 @@ pytestmark = pytest.mark.realprocess
 
 START = 30.0
 PRELUDE = """
-import os, sys, threading
+import os, signal, sys, threading
+# Whoever runs the tests in the background has it ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from zmqdata.cluster import LocalCluster
 from zmqdata.testing.cluster import descendants
 cluster = LocalCluster(1, processes_per_worker=2)
