@@ -261,7 +261,7 @@ def test_a_failing_element_fails_the_save(durable: Callable[..., zmqdata.LocalCl
 
 @pytest.mark.claim("6.4a", "6.6a")
 @pytest.mark.core
-@pytest.mark.parametrize("who", ["worker", "dispatcher", "both"])
+@pytest.mark.parametrize("who", ["worker", "dispatcher", pytest.param("both", marks=pytest.mark.full)])
 def test_deaths_cost_no_element(durable: Callable[..., zmqdata.LocalCluster], path: str, who: str) -> None:
     """A worker that never returns, a dispatcher that is started again, or both: each element is saved once."""
     cluster = durable(2, snapshot_max_chunk_size_bytes=4000)
