@@ -51,7 +51,7 @@ def test_the_quickstart_on_four_machines(lan: Lan) -> None:
     """The quickstart trains over the network: each file comes exactly once, and the blocks travel over the cables."""
     service = start_service(lan)
     quickstart = str(ROOT / "examples" / "quickstart.py")
-    said = lan.run("client", quickstart, "--service", service, "--files", str(FILES), "--epochs", "1")
+    said = lan.run("client", quickstart, "--service", service, "--files", str(FILES), "--epochs", "3")
     assert re.search(rf"each file exactly once per epoch\W+yes: {FILES} files", said), said
     size = number_behind("bytes", said)
     received, _ = lan.traffic("client")
