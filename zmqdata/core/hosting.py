@@ -194,7 +194,7 @@ class Hosting:
             if self.placement.stays(task, iteration):
                 text = (
                     f"The worker of shard {task.shard} of {iteration.num_shards} of job {iteration.job.name} has been "
-                    f"away for {self.orphan_timeout:g} s (worker_timeout_ms), and a local shard can not be read "
+                    f"away for {self.orphan_timeout:g} s, and a local shard can not be read "
                     "elsewhere. Start that worker again and iterate anew."
                 )
                 self.fail(iteration, UnavailableError, text)
