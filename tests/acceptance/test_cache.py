@@ -89,7 +89,6 @@ def test_a_newcomer_starts_at_the_window(make_cluster: Callable[..., zmqdata.Loc
 
 
 @pytest.mark.claim("5.2c")
-@pytest.mark.xfail(reason="a window holds one element whatever its size, and nothing is said")
 def test_an_element_that_is_too_large_is_an_error(make_cluster: Callable[..., zmqdata.LocalCluster], name: str) -> None:
     """An element larger than the whole cache is an error of the reader."""
     cluster = make_cluster(1, cross_trainer_cache_size_bytes=10_000)

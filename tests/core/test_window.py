@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from zmqdata.commands import Produced
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.streams import Portion, Stream
-from zmqdata.core.window import Windowed
+from zmqdata.core.window import Windowed, fitting
+from zmqdata.errors import InvalidArgumentError
+from zmqdata.failures import decode_failure
 from zmqdata.messages import Reader, StreamGrant
 
 
@@ -127,3 +130,14 @@ def test_one_block_always_fits() -> None:
     assert room.deal() == {"k": [0, 1, 2]}
     room.make(2)
     assert len(room.window.blocks) == 1
+
+
+def test_an_element_larger_than_the_window_becomes_an_error() -> None:
+    """One element that the whole window could not hold is replaced by the error; smaller ones and blocks stay."""
+    large = Produced(1, 1, 7, 1, 100, b"meta", ("frames",))
+    error = decode_failure(fitting(large, 99, "tcp://worker").failure)
+    assert isinstance(error, InvalidArgumentError)
+    assert "An element of 100 bytes is larger than the cross-trainer cache of 99 bytes" in str(error)
+    assert fitting(large, 99, "").size == 100
+    assert fitting(large, 100, "") is large
+    assert fitting(Produced(1, 1, 7, 2, 100, b"", ()), 99, "").failure == b""

@@ -11,8 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from zmqdata.commands import Produced
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.streams import Portion, Stream
+from zmqdata.errors import InvalidArgumentError
+from zmqdata.failures import encode_failure
 from zmqdata.messages import Reader
 
 
@@ -27,6 +30,19 @@ class Place:
     next: int | None = None
     skipped: int = 0
     returned: deque[Portion] = field(default_factory=deque)
+
+
+def fitting(event: Produced, size: int, worker: str) -> Produced:
+    """What was made, or in place of an element that the whole window could not hold, the error that says so."""
+    if event.size <= size or event.count > 1 or event.failure:
+        return event
+    text = (
+        f"An element of {event.size} bytes is larger than the cross-trainer cache of {size} bytes. Give workers a "
+        "larger cross_trainer_cache_size_bytes"
+    )
+    failure = encode_failure(InvalidArgumentError(text), event.first, worker)
+    # It keeps its size, by which the runner counts what it may make.
+    return replace(event, meta=b"", frames=(), failure=failure)
 
 
 class Windowed:

@@ -20,6 +20,7 @@ from zmqdata.core.pipelines import REPEAT, Pipelines
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.sendlinks import Link, SendLinks
 from zmqdata.core.streams import Stream
+from zmqdata.core.window import fitting
 from zmqdata.core.writing import Writing
 
 DROPPED_KEPT = 10_000
@@ -242,6 +243,8 @@ class WorkerCore:
         task = self._task(event)
         if task is None:
             return
+        if task.definition.cache:
+            event = fitting(event, self.profile.cache_bytes, self.profile.address)
         task.add(event, now)
         self._distribute(task)
 
