@@ -6,9 +6,15 @@ pass here is listed in ``docs/tfdata-compatibility.md``.
 
 from __future__ import annotations
 
+import faulthandler
+import os
 import re
+import sys
+import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,14 +32,15 @@ LIMIT = 600
 SHORT = 30
 FEW = 40
 """Of chains with no more elements it is asked what else can be asked: single elements, and what they are folded to."""
+DEADLINE = 120.0
+"""Seconds for one chain, of which the slowest takes a few."""
 refused: Counter[str] = Counter()
 taken: Counter[str] = Counter()
-# Behind an assert_cardinality() that fails or a damaged file, TensorFlow's ignore_errors() may go on for ever, and its
-# window() gets the error many times. A file of a cache that is written twice at a time is an error in both, but at a
-# place that depends on when TensorFlow pulls ahead.
+# Behind an assert_cardinality() that fails or a damaged file, TensorFlow's ignore_errors() may go on for ever, its
+# window() gets the error many times, and its save() now and then takes it for the end. A file of a cache that is
+# written twice at a time is an error in both, but at a place that depends on when TensorFlow pulls ahead.
 UNSAFE_AFTER = {
-    "ignore_errors": {"assert_cardinality", "records_damaged"},
-    "window": {"assert_cardinality", "records_damaged"},
+    **{name: {"assert_cardinality", "records_damaged"} for name in ("ignore_errors", "window", "save_load")},
     **{name: {"cache_file"} for name in ("sample", "sample_one", "sample_none", "choose", "choose_rest", "zip_dict")},
 }
 UNORDERED = {"shuffle", "shuffle_repeat", "shuffle_map", "sample"}
@@ -135,7 +142,29 @@ def elements(dataset: Any, loose: bool) -> tuple[list[Any], str]:
 
 def differences(chain: Chain) -> list[str]:
     """In what the two libraries differ on a chain; nothing, if all is well."""
-    built = build(chain)
+    with _deadline(chain):
+        return _differences(build(chain))
+
+
+@contextmanager
+def _deadline(chain: Chain) -> Iterator[None]:
+    """Ends the program and names the chain when it takes too long: neither library can be interrupted from outside."""
+
+    def end() -> None:
+        print(f"\nno end after {DEADLINE:.0f} s: {chain}", file=sys.__stderr__)
+        faulthandler.dump_traceback(sys.__stderr__)
+        os._exit(1)
+
+    timer = threading.Timer(DEADLINE, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _differences(built: Built) -> list[str]:
     expected, ending = elements(built.tensor, built.loose)
     if built.refusal is not None:
         if ending.startswith("error") or _is_known_refusal(built):
