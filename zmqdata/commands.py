@@ -405,6 +405,19 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class Weave:
+    """Command: queue one element of each of these parts of blocks in turn, until all of them have none left.
+
+    All have equally many. The first elements of all of them are taken in the steps from ``step`` on, the second ones
+    ``cycle`` steps later, and so on.
+    """
+
+    parts: tuple[Deliver, ...]
+    step: int
+    cycle: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Command: nothing more will come. With an error, the training loop gets it at that place."""
 

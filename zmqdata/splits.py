@@ -17,14 +17,15 @@ from msgspec import Struct
 class Split(Struct, frozen=True, array_like=True):
     """A range of consecutive splits of one source, or, when ``start == stop``, the end of a repetition.
 
-    A split is an index into what its source describes: row, value or file number ``start <= i < stop``. Sources whose
-    splits are named (``FileSplits``) get the names along, ``names[i - start]``.
+    A split is an index into what its source describes: row, value or file number ``start <= i < stop``, of these with
+    a ``step`` each so many-th. Sources whose splits are named (``FileSplits``) get the names along, in order.
     """
 
     repetition: int
     start: int
     stop: int
     names: tuple[str, ...] = ()
+    step: int = 1
 
     @property
     def is_end(self) -> bool:
@@ -32,15 +33,18 @@ class Split(Struct, frozen=True, array_like=True):
 
     @property
     def size(self) -> int:
-        return self.stop - self.start
+        return -(-(self.stop - self.start) // self.step)
 
     def part(self, first: int, stop: int) -> Split:
         """The splits ``first <= i < stop`` of this range, counted from its beginning, with their names.
 
         >>> Split(0, 10, 13, ("a", "b", "c")).part(1, 3)
-        Split(repetition=0, start=11, stop=13, names=('b', 'c'))
+        Split(repetition=0, start=11, stop=13, names=('b', 'c'), step=1)
+        >>> Split(0, 10, 19, step=4).part(1, 3)
+        Split(repetition=0, start=14, stop=19, names=(), step=4)
         """
-        return Split(self.repetition, self.start + first, self.start + stop, self.names[first:stop])
+        start, end = self.start + first * self.step, min(self.stop, self.start + stop * self.step)
+        return Split(self.repetition, start, max(start, end), self.names[first:stop], self.step)
 
 
 class IndexSplits(Struct, frozen=True, tag="index"):

@@ -212,13 +212,14 @@ class RestoreLedgerUpdate(Update, frozen=True):
 
 
 class RestoreCursorUpdate(Update, frozen=True):
-    """In a snapshot: where an iteration stands in a source. See ``SplitCursor``."""
+    """In a snapshot: where an iteration, or one task of it, stands in a source. See ``SplitCursor``."""
 
     iteration: int
     source: int
     repetition: int
     next: int
     returned: tuple[Split, ...]
+    task: int | None = None
 
 
 class RestoreRoundsUpdate(Update, frozen=True):

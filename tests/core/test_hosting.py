@@ -61,7 +61,7 @@ class Hosts:
         self.out.commit(u.DeliverUpdate(self.tasks[0].task, ((first, stop),)))
 
     def done(self) -> list[Any]:
-        self.hosting.push_changes()
+        self.hosting.lists.push()
         return [one.message if isinstance(one, c.Send) else one for one in self.out.drain()]
 
     def messages(self, kind: type[Any]) -> list[Any]:
@@ -79,7 +79,7 @@ def test_each_worker_gets_a_task() -> None:
     hosts.hosting.staff(hosts.iteration)
     hosts.add("b")
     assert [task.worker for task in hosts.tasks] == ["a", "b"]
-    assert hosts.hosting.task_list(hosts.iteration, "k").tasks[0].address == "tcp://a"
+    assert hosts.hosting.lists.task_list(hosts.iteration, "k").tasks[0].address == "tcp://a"
     assert len({task.seed for task in hosts.tasks}) == 2
 
 
@@ -195,7 +195,7 @@ def test_a_task_that_nobody_owes_gets_no_host() -> None:
     hosts.hosting.lose_worker("a")
     hosts.holds("k", (0, 2))
     hosts.holds("l", (2, 4))
-    assert [place.task for place in hosts.hosting.task_list(hosts.iteration, "k").tasks] == [hosts.tasks[1].task]
+    assert [place.task for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == [hosts.tasks[1].task]
     hosts.done()
     hosts.hosting.forget_client("l", hosts.iteration)
     assert [one.client for one in hosts.messages(m.RequestHoldings)] == ["k"]
@@ -249,7 +249,7 @@ def test_a_copy_dies_with_its_worker() -> None:
     assert not hosts.iteration.closed
     hosts.hosting.lose_worker("a")
     assert hosts.iteration.closed
-    assert [place.task for place in hosts.hosting.task_list(hosts.iteration, "k").tasks] == [hosts.tasks[1].task]
+    assert [place.task for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == [hosts.tasks[1].task]
 
 
 def test_the_list_closes_when_a_new_task_would_find_nothing() -> None:
@@ -297,13 +297,13 @@ def test_nothing_is_kept_of_a_collected_iteration() -> None:
     hosts.add("a")
     hosts.hosting.lose_worker("a")
     hosts.done()
-    hosts.hosting.tell_clients(hosts.iteration)
+    hosts.hosting.lists.tell(hosts.iteration)
     hosts.hosting.forget_iteration(hosts.iteration)
     hosts.out.commit(u.RemoveJobUpdate("job"))
     hosts.hosting.ask_again()
     hosts.done()
     holdings = hosts.hosting.holdings
-    assert (holdings.waiting, hosts.hosting.versions) == ({}, {})
+    assert (holdings.waiting, hosts.hosting.lists.versions) == ({}, {})
 
 
 # --- static parts and target workers
@@ -320,7 +320,7 @@ def test_all_static_parts_exist_from_the_beginning() -> None:
     hosts.hosting.staff(hosts.iteration)
     assert placed_at(hosts) == [(0, ""), (1, "b")]
     assert hosts.iteration.closed
-    assert [place.worker for place in hosts.hosting.task_list(hosts.iteration, "k").tasks] == ["", "b"]
+    assert [place.worker for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == ["", "b"]
     hosts.add("a")
     assert placed_at(hosts) == [(0, "a"), (1, "b")]
     (definition,) = [one.definition for one in hosts.messages(m.HostTask) if one.definition.shard == 1]
@@ -382,7 +382,7 @@ def test_local_jobs_have_tasks_beside_their_clients() -> None:
     hosts = Hosts(mode="OFF", target="LOCAL", k="a", l="b")
     hosts.add("a", "b", "c")
     assert [task.worker for task in hosts.tasks] == ["a", "b"]
-    assert [place.worker for place in hosts.hosting.task_list(hosts.iteration, "k").tasks] == ["a"]
+    assert [place.worker for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == ["a"]
     hosts.hosting.staff(hosts.iteration)
     assert len(hosts.tasks) == 2
 

@@ -35,7 +35,7 @@ class Desk:
         self.done()
 
     def done(self) -> list[Any]:
-        self.jobs.hosting.push_changes()
+        self.jobs.hosting.lists.push()
         return [one.message if isinstance(one, c.Send) else one for one in self.out.drain()]
 
     def only(self, kind: type[Any]) -> Any:
@@ -172,7 +172,7 @@ def test_a_heartbeat_brings_the_list_to_who_lacks_it() -> None:
     """The list travels only when the client's version is another."""
     desk = Desk()
     desk.open("k")
-    desk.jobs.hosting.tell_clients(desk.out.state.iterations[2000])
+    desk.jobs.hosting.lists.tell(desk.out.state.iterations[2000])
     desk.done()
     desk.beat("k", version=0)
     assert desk.only(m.ClientHeartbeatAnswered).task_list.version == 1

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from zmqdata import updates as u
 from zmqdata.core.rounds import Rounds
@@ -105,6 +106,8 @@ class History:
         count = self.draw.choice([None, 1, 2])
         save = SaveParameters("/folder", self.name("run")) if self.draw.random() < 0.3 else None
         job = JobParameters(self.name("job"), str(dataset), mode, num_consumers=None if save else count, save=save)
+        if job.num_consumers is not None and self.draw.random() < 0.5:
+            job = replace(job, num_tasks=3)
         return None if dataset is None else u.CreateJobUpdate(job)
 
     def create_iteration(self) -> u.AnyUpdate | None:
@@ -172,7 +175,7 @@ class History:
         if task is None or not self.state.tasks[task].ledger:
             return None
         source = self.draw.randrange(2)
-        cursor = self.state.iterations[self.state.tasks[task].iteration].cursors[source]
+        cursor = self.state.iterations[self.state.tasks[task].iteration].cursor(self.state.tasks[task], source)
         repetition = cursor.repetition + self.draw.choice([0, 0, 0, 1])
         return u.AssignSplitsUpdate(task, source, cursor.peek(repetition, self.draw.randrange(1, 9)))
 
@@ -181,6 +184,8 @@ class History:
         if task is None or not self.state.tasks[task].ledger:
             return None
         source, found = self.draw.randrange(2), self.state.tasks[task]
+        if found.cursors:
+            return None  # it goes on with its own splits, whoever hosts it
         entries = self.draw.randint(0, len(found.ledger[source]))
         last = found.ledger[source][entries - 1] if entries else Split(0, 0, 0)
         stop = self.draw.randint(min(last.start + 1, last.stop), last.stop)
@@ -198,6 +203,10 @@ class History:
         if iteration is None or not self.state.iterations[iteration].cursors:
             return None
         one = self.state.iterations[iteration].cursors[0]
+        task = next((task for task in self.state.iterations[iteration].tasks.values() if task.cursors), None)
+        if task is not None and self.draw.random() < 0.5:
+            own = task.cursors[0]
+            return u.RestoreCursorUpdate(iteration, 0, own.repetition, own.next, tuple(own.returned), task.task)
         return u.RestoreCursorUpdate(iteration, 0, one.repetition, one.next, tuple(one.returned))
 
     def deliver(self) -> u.AnyUpdate | None:

@@ -11,6 +11,14 @@ from zmqdata.core.stepping import Stepping
 V = m.View
 
 
+def turns_of(command: c.Deliver | c.Weave) -> list[tuple[int, c.Deliver, int]]:
+    """In which order elements are delivered: each time how many before it, the part of a block, and where it stops."""
+    if isinstance(command, c.Deliver):
+        return [(0, command, command.stop)]
+    length = command.parts[0].stop - command.parts[0].skip
+    return [(turn, part, part.skip + 1) for turn in range(length) for part in command.parts]
+
+
 class Consumer:
     """A consumer's reading with tasks at worker ``w``, and what it delivers."""
 
@@ -37,7 +45,11 @@ class Consumer:
     @property
     def elements(self) -> list[tuple[int, int, int]]:
         """Task, first and stop of what was delivered since the last look."""
-        found = [(one.header.task, one.header.first + one.skip, one.header.first + one.stop) for one in self.delivered]
+        found = [
+            (one.header.task, one.header.first + one.skip + turn, one.header.first + stop + turn)
+            for command in self.delivered
+            for turn, one, stop in turns_of(command)
+        ]
         self.delivered.clear()
         return found
 

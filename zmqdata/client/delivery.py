@@ -4,29 +4,54 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
-from zmqdata import messages as m
+from zmqdata.commands import Deliver, HandedOut
 from zmqdata.errors import DataServiceError
+from zmqdata.messages import Block
 
 
-class Delivery:
-    """A block in the queue, or part of one.
+class Part:
+    """Elements of one block that were delivered together; all before number ``told`` were reported.
 
-    Its elements stand in an iterator that knows how many are left; a failure to raise stands for one of them.
+    The credit of a block, ``size``, returns with its last element.
     """
 
-    __slots__ = ("elements", "failure", "header", "size", "stop", "taken", "told")
+    __slots__ = ("header", "size", "stop", "told")
 
-    def __init__(
-        self, header: m.Block, skip: int, stop: int, elements: list[Any], failure: DataServiceError | None
-    ) -> None:
+    def __init__(self, header: Block, skip: int, stop: int) -> None:
         self.header = header
         self.told = header.first + skip
         self.stop = header.first + stop
-        # The credit of a block returns with its last element.
         self.size = header.size if stop == header.count else 0
-        self.elements: Iterator[Any] = iter(elements)
+
+    def report(self, through: int, size: int) -> HandedOut:
+        """What to tell the core: the training loop has everything before this number."""
+        first, self.told = self.told, through
+        return HandedOut(self.header.task, self.header.attempt, first, through, size)
+
+
+class Delivery:
+    """A block in the queue, or part of one, or parts of several of which one element each is taken in turn.
+
+    Its elements stand in an iterator that knows how many are left; a failure to raise stands for one of them.
+
+    Args:
+        blocks: the parts.
+        elements: those of each part.
+        failure: stands for the only element.
+    """
+
+    __slots__ = ("_count", "elements", "failure", "parts", "taken")
+
+    def __init__(
+        self, blocks: tuple[Deliver, ...], elements: list[list[Any]], failure: DataServiceError | None = None
+    ) -> None:
+        self.parts = [Part(one.header, one.skip, one.stop) for one in blocks]
+        woven = elements[0] if len(elements) == 1 else list(chain.from_iterable(zip(*elements, strict=True)))
+        self._count = len(woven)
+        self.elements: Iterator[Any] = iter(woven)
         self.failure = failure
         self.taken = False
 
@@ -36,9 +61,21 @@ class Delivery:
         return operator.length_hint(self.elements)
 
     @property
-    def handed_out(self) -> int:
-        """The number of the element that the training loop takes next."""
-        return self.stop - self.left
+    def returns_credit(self) -> bool:
+        """Whether a block ends in it."""
+        return any(part.size for part in self.parts)
+
+    def report_all(self) -> list[HandedOut]:
+        """What to tell the core when all was taken."""
+        return [part.report(part.stop, part.size) for part in self.parts]
+
+    def report_taken(self) -> list[HandedOut]:
+        """What to tell the core of what was taken and not told so far."""
+        each = (self._count - self.left) // len(self.parts)
+        length = self._count // len(self.parts)
+        return [
+            part.report(through, 0) for part in self.parts if (through := part.stop - length + each) > part.told
+        ]
 
     def take_failure(self) -> DataServiceError | None:
         """The failure, once: kept here, its traceback would keep the iterator alive for ever."""

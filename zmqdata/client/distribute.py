@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 DISPATCHER_TIMEOUT = 3600.0
 CONSUMER_TIMEOUT = 300.0
+NUM_TASKS = 16
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,7 +63,7 @@ class DataServiceDataset(Node):
         Under the policies that divide files or where a hint says so, the part of a worker may still end.
         """
         inner, policy = self.registration.description.cardinality, self.options.policy.name
-        if self.options.num_consumers is not None:
+        if self.options.num_consumers is not None and (self.options.finite is None or self.options.num_tasks is None):
             return INFINITE_CARDINALITY if self.options.finite is None else UNKNOWN_CARDINALITY
         if inner == 0 and policy != "HINT":
             return 0
@@ -89,6 +90,8 @@ class DataServiceDataset(Node):
             num_consumers=options.num_consumers,
             finite=options.finite,
             consumer_timeout=options.consumer_timeout,
+            num_tasks=options.num_tasks,
+            seed=options.seed,
         )
         return ConsumerProfile(
             client=secrets.token_hex(16),
@@ -128,6 +131,8 @@ def distribute(
     ship: Sequence[ShippedSource] = (),
     finite: str | None = None,
     consumer_timeout: float = CONSUMER_TIMEOUT,
+    deterministic: bool = False,
+    num_tasks: int = NUM_TASKS,
 ) -> Callable[[Dataset], Dataset]:
     """Has the dataset that it is applied to run by the service's workers (tf.data's ``distribute``).
 
@@ -163,6 +168,12 @@ def distribute(
             or ``"pad"`` (filled with its own elements). None: the dataset must be infinite, as in tf.data; ours.
         consumer_timeout: seconds for which the other consumers of a coordinated job wait for one that has not come or
             has died; then all get ``UnavailableError``. Who comes in time goes on where that one was; ours.
+        deterministic: the elements come in an order that follows from the pipeline, ``num_tasks`` and the seed of
+            ``zmqdata.set_random_seed`` alone: the same with any number of workers, through their coming and going, in
+            every run. One client reads the job, or the consumers of a coordinated one; ours.
+        num_tasks: for ``deterministic=True``, into how many tasks the work is divided: split k goes to task k modulo
+            ``num_tasks``, and one element of each task comes in turn. No more workers than that can take part, and so
+            many times the buffers of the pipeline are held; ours.
 
     Returns:
         A function for ``Dataset.apply``.
@@ -199,6 +210,8 @@ def distribute(
         num_consumers=num_consumers,
         finite=finite,
         consumer_timeout=consumer_timeout,
+        deterministic=deterministic,
+        num_tasks=num_tasks,
     )
 
     def apply_distribute(dataset: Dataset) -> Dataset:
@@ -277,6 +290,8 @@ def from_dataset_id(
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
     finite: str | None = None,
     consumer_timeout: float = CONSUMER_TIMEOUT,
+    deterministic: bool = False,
+    num_tasks: int = NUM_TASKS,
 ) -> Dataset:
     """A dataset that reads what was registered under an id (tf.data's ``from_dataset_id``).
 
@@ -298,6 +313,8 @@ def from_dataset_id(
         dispatcher_timeout: as for ``distribute``.
         finite: as for ``distribute``.
         consumer_timeout: as for ``distribute``.
+        deterministic: as for ``distribute``.
+        num_tasks: as for ``distribute``.
 
     Returns:
         The distributed dataset.
@@ -332,6 +349,8 @@ def from_dataset_id(
         num_consumers=num_consumers,
         finite=finite,
         consumer_timeout=consumer_timeout,
+        deterministic=deterministic,
+        num_tasks=num_tasks,
     )
     check_dataset_id(dataset_id)
     element_spec = optional_spec("element_spec", element_spec)

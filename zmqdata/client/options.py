@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import check_timeout
 from zmqdata.client.policies import ShardingPolicy, parse_processing_mode
+from zmqdata.dataset.seeds import given_seed
 from zmqdata.errors import InvalidArgumentError, NotFoundError
 from zmqdata.settings import check_text
 from zmqdata.transport.addresses import parse_service
 
 TRANSPORTS = {None: ("ipc", "tcp"), "tcp": ("tcp",), "ipc": ("ipc",), "local": ("local",)}
 MOST_COUNT = 2**53
+MOST_TASKS = 4096
 TARGETS = ("AUTO", "ANY", "LOCAL")
 
 
@@ -63,6 +65,8 @@ class ReadOptions:
     num_consumers: int | None
     finite: str | None
     consumer_timeout: float
+    num_tasks: int | None
+    seed: int
 
     @property
     def is_local(self) -> bool:
@@ -91,6 +95,8 @@ def checked_options(
     num_consumers: object,
     finite: object,
     consumer_timeout: object,
+    deterministic: object,
+    num_tasks: object,
 ) -> ReadOptions:
     """The arguments as the user gave them, after all have been checked."""
     policy = parse_processing_mode(processing_mode)
@@ -112,6 +118,10 @@ def checked_options(
     check_timeout("consumer_timeout", consumer_timeout)
     if num_consumers is not None:
         _check_coordinated(target, cross_trainer_cache)
+    tasks = _checked_tasks(deterministic, num_tasks, policy)
+    if tasks is not None and num_consumers is None:
+        _check_ordered(target, cross_trainer_cache)
+        consumer_index, num_consumers, finite = 0, 1, "drop"  # one reader, each of whose rounds is one element
     check_timeout("dispatcher_timeout", dispatcher_timeout)
     milliseconds = 1000 if task_refresh_interval_hint_ms is None else task_refresh_interval_hint_ms
     return ReadOptions(
@@ -129,6 +139,8 @@ def checked_options(
         num_consumers=num_consumers,  # type: ignore[arg-type]  # checked above
         finite=finite,  # type: ignore[arg-type]  # checked above
         consumer_timeout=consumer_timeout,  # type: ignore[arg-type]  # checked above
+        num_tasks=tasks,
+        seed=given_seed() if tasks is not None else 0,
     )
 
 
@@ -193,6 +205,30 @@ def _check_coordinated(target: str, cache: object) -> None:
         raise InvalidArgumentError(
             "Cross-trainer caching does not support coordinated reads: leave out `cross_trainer_cache` or "
             "`num_consumers`"
+        )
+
+
+def _checked_tasks(deterministic: object, num_tasks: object, policy: ShardingPolicy) -> int | None:
+    """The number of tasks of a job that promises an order; None of others."""
+    if not isinstance(deterministic, bool):
+        raise ValueError(f"`deterministic` must be True or False, got {deterministic!r}")
+    if type(num_tasks) is not int or not 1 <= num_tasks <= MOST_TASKS:
+        raise ValueError(f"`num_tasks` must be an integer from 1 to {MOST_TASKS}, got {num_tasks!r}")
+    if not deterministic:
+        return None
+    if policy is ShardingPolicy.OFF:
+        raise InvalidArgumentError(
+            "deterministic=True needs a policy that divides the input among tasks, got ShardingPolicy.OFF, under which "
+            "each worker reads all of it: use ShardingPolicy.DYNAMIC"
+        )
+    return num_tasks
+
+
+def _check_ordered(target: str, cache: object) -> None:
+    if target == "LOCAL" or cache is not None:
+        raise InvalidArgumentError(
+            "deterministic=True takes elements from all tasks in turn, wherever they run, and gives each to one reader. "
+            "It goes with neither target_workers='LOCAL' nor data_transfer_protocol='local' nor `cross_trainer_cache`"
         )
 
 

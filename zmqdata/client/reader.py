@@ -82,6 +82,7 @@ class ReaderShell:
             c.ConnectLink: self._connect,
             c.DisconnectLink: self._disconnect,
             c.Deliver: self._deliver,
+            c.Weave: self._weave,
             c.Finish: self._finish,
             c.Closed: lambda command: self.loop.stop(),
         }
@@ -109,7 +110,7 @@ class ReaderShell:
         if self.queue and self.queue[0] is delivery:
             self.queue.popleft()
         # A part of a block, as numbered consumers get them, returns no credit: it may wait for others to be told with.
-        if delivery.size or not self.queue:
+        if delivery.returns_credit or not self.queue:
             self.loop.post(self._report_taken)
 
     def ask_to_close(self) -> None:
@@ -134,7 +135,7 @@ class ReaderShell:
                 return
             if not delivery.taken:
                 delivery.taken = True
-                self._report(delivery, delivery.stop, delivery.size)
+                self._report(delivery.report_all())
 
     def _report_partly(self) -> None:
         if self._closing:
@@ -147,13 +148,12 @@ class ReaderShell:
             # All of it was taken; it leaves the queue when the training loop asks for more.
             self._taken.put(first)
             self._report_taken()
-        elif first.handed_out > first.told:
-            self._report(first, first.handed_out, 0)
+        else:
+            self._report(first.report_taken())
 
-    def _report(self, delivery: Delivery, through: int, size: int) -> None:
-        header, first = delivery.header, delivery.told
-        delivery.told = through
-        self._handle(c.HandedOut(header.task, header.attempt, first, through, size))
+    def _report(self, events: list[c.HandedOut]) -> None:
+        for event in events:
+            self._handle(event)
 
     def _close(self) -> None:
         self._report_partly()
@@ -272,17 +272,19 @@ class ReaderShell:
     # --- elements
 
     def _deliver(self, command: c.Deliver) -> None:
-        header, content, skip, stop = command.header, command.content, command.skip, command.stop
-        if isinstance(content, DataServiceError):
-            self._put(Delivery(header, skip, stop, [None], content))
-        elif stop == header.count and header.task not in self._begun:
-            self._put(Delivery(header, skip, stop, list(content.elements(skip)), None))
+        if isinstance(command.content, DataServiceError):
+            self._put(Delivery((command,), [[None]], command.content))
         else:
-            self._put(Delivery(header, skip, stop, self._part(command), None))
+            self._put(Delivery((command,), [self._part(command)]))
+
+    def _weave(self, command: c.Weave) -> None:
+        self._put(Delivery(command.parts, [self._part(part) for part in command.parts]))
 
     def _part(self, command: c.Deliver) -> list[Any]:
-        """The next elements of a block that is delivered in parts: in order, and each of them decoded once."""
+        """The next elements of a block that may be delivered in parts: in order, and each of them decoded once."""
         header, stop = command.header, command.stop
+        if stop == header.count and header.task not in self._begun:
+            return list(command.content.elements(command.skip))
         begun = self._begun.get(header.task)
         if begun is None or begun[0] is not command.content:
             begun = (command.content, command.content.elements(command.skip))

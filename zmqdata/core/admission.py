@@ -51,6 +51,8 @@ class Admission:
         pairs = [
             ("processing mode", existing.processing_mode, asked.processing_mode),
             ("number of consumers", existing.num_consumers, asked.num_consumers),
+            ("number of tasks in a promised order", existing.num_tasks, asked.num_tasks),
+            ("seed of a promised order", existing.seed, asked.seed),
             ("rule for finite input", existing.finite, asked.finite),
             ("cross-trainer cache", _on_or_off(existing.cache), _on_or_off(asked.cache)),
             ("data transfer", *("local" if one.by_reference else "remote" for one in (existing, asked))),
@@ -95,6 +97,11 @@ class Admission:
             return InvalidArgumentError, (
                 f"A coordinated job with num_consumers={job.num_consumers} has consumers 0 to {job.num_consumers - 1}, "
                 f"got consumer_index={index}."
+            )
+        if job.num_tasks is not None and (job.num_tasks < 1 or job.processing_mode == "OFF"):
+            return InvalidArgumentError, (
+                "A promised order (deterministic=True) needs a processing mode that divides the input, and one task or "
+                f"more; got {job.processing_mode} and num_tasks={job.num_tasks}."
             )
         if job.finite not in (None, "drop", "pad"):
             return InvalidArgumentError, f"finite must be None, 'drop' or 'pad', got {job.finite!r}."

@@ -18,6 +18,9 @@ from zmqdata.core.rounds import Rounds, steps_ahead
 from zmqdata.core.state import Iteration
 from zmqdata.errors import FailedPreconditionError, UnavailableError
 
+ALL_STEPS = 1 << 53
+"""So far may be read at once where no task will come."""
+
 
 class Coordination:
     """Leads the consumers of all coordinated jobs.
@@ -141,16 +144,17 @@ class Coordination:
         tasks = rounds.next_tasks(iteration.totals, [task.task for task in iteration.live_tasks])
         if not tasks:
             return
-        if not rounds.has(tasks):
+        # Where the order is promised, a task that ends leaves a gap in it; the others do not move up.
+        if iteration.job.num_tasks is None and not rounds.has(tasks):
             self.out.commit(u.CreateViewUpdate(iteration.iteration, tasks))
         self._extend(iteration, rounds, len(tasks), now)
 
     def _extend(self, iteration: Iteration, rounds: Rounds, tasks: int, now: float) -> None:
         previous, since = self._moved.get(iteration.iteration, (0, now))
-        steps = steps_ahead(previous, now - since, tasks)
+        steps = steps_ahead(previous, now - since, tasks) if iteration.job.num_tasks is None else ALL_STEPS
         self._moved[iteration.iteration] = (steps, now)
         self.out.commit(u.ExtendHorizonUpdate(iteration.iteration, rounds.horizon + steps))
-        self.hosting.tell_clients(iteration)
+        self.hosting.lists.tell(iteration)
 
     def begin(self, iteration: Iteration, now: float) -> None:
         """Lets the consumers of an iteration begin as soon as all are there, and anything to read."""

@@ -178,7 +178,7 @@ class DispatcherCore:
             self.clients.lost_contact(event.peer, now)
         elif type(event) in self._answers:
             self._answers[type(event)](event, now)
-        self.hosting.push_changes()
+        self.hosting.lists.push()
         return self.out.drain()
 
     # --- time
@@ -293,7 +293,7 @@ class DispatcherCore:
     def _extend(self, peer: c.Peer, ask: m.RequestSplits, task: Task, now: float) -> bool:
         """Adds an entry to the ledger; False when the files must be listed first, or splits may come back."""
         iteration = self.state.iterations[task.iteration]
-        cursor = iteration.cursors[ask.source]
+        cursor = iteration.cursor(task, ask.source)
         if cursor.needs_listing(ask.repetition):
             self._list_files(peer, ask, iteration)
             return False
@@ -302,7 +302,8 @@ class DispatcherCore:
         leases = self.hosting.facts[task.worker].leases.setdefault(task.task, {})
         size, since = leases.get(ask.source, (0, now))
         seconds = lease_seconds(size, ask.pace, now - since)
-        size = lease_size(size, seconds, cursor.remaining(ask.repetition), iteration.running)
+        sharing = iteration.running if iteration.job.num_tasks is None else 1
+        size = lease_size(size, seconds, cursor.remaining(ask.repetition), sharing)
         split = cursor.peek(ask.repetition, size)
         leases[ask.source] = (size, now)
         self.out.commit(u.AssignSplitsUpdate(task.task, ask.source, split))

@@ -6,21 +6,20 @@ a host), every living client says what it has received of it, and then another w
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.holdings import Holdings
 from zmqdata.core.liveness import Roster
-from zmqdata.core.outbox import Outbox
+from zmqdata.core.outbox import Outbox, derived
 from zmqdata.core.placement import Placement, WorkerFacts
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.state import Iteration, Task
+from zmqdata.core.tasklists import TaskLists
 from zmqdata.errors import UnavailableError
 
 
 class Hosting:
-    """Places tasks on workers and keeps clients told where their tasks are.
+    """Places tasks on workers. Where they are is told to clients by ``lists``.
 
     Args:
         out: state and commands.
@@ -45,10 +44,8 @@ class Hosting:
         self.facts = self.placement.facts
         self.orphan_timeout = orphan_timeout
         self.holdings = Holdings()
-        self.versions: dict[int, int] = {}
-        self._changed: set[int] = set()
         self._orphaned: dict[int, float] = {}
-        self.plan: Callable[[Iteration], m.Plan | None] = lambda iteration: None
+        self.lists = TaskLists(out, clients, self.placement, self.holdings)
 
     def resume(self) -> None:
         """Takes up where a former dispatcher left off: its workers may still do what they did for it."""
@@ -84,7 +81,7 @@ class Hosting:
         """Removes a copy that nobody reads any more."""
         iteration = self.out.state.iterations[task.iteration]
         self.out.commit(u.RemoveTaskUpdate(task.task))
-        self.tell_clients(iteration)
+        self.lists.tell(iteration)
         self.close_if_ended(iteration)
 
     def _outlives_host(self, task: Task) -> bool:
@@ -125,14 +122,14 @@ class Hosting:
     def settle(self, task: Task) -> None:
         """Notes that every element of a task has been delivered."""
         self.holdings.forget(task.task)
-        self.tell_clients(self.out.state.iterations[task.iteration])
+        self.lists.tell(self.out.state.iterations[task.iteration])
 
     def _end(self, task: Task, total: int, dropped: int) -> None:
         iteration = self.out.state.iterations[task.iteration]
         self.out.commit(u.EndTaskUpdate(task.task, total, dropped))
         if iteration.rounds is not None:
             # Consumers pass the steps of a task that has ended when they know that it has.
-            self.tell_clients(iteration)
+            self.lists.tell(iteration)
         if task.settled:
             self.settle(task)
         self.close_if_ended(iteration)
@@ -145,18 +142,27 @@ class Hosting:
             for shard in range(iteration.num_shards):
                 self._create(iteration, shard)
             self.out.commit(u.CloseTaskListUpdate(iteration.iteration))
-            self.tell_clients(iteration)
+            self.lists.tell(iteration)
         for name in self.facts:
             self._employ(name, iteration)
 
     def _create(self, iteration: Iteration, shard: int | None = None) -> Task:
         number = self.out.state.next_task
         seed = self.out.derive_seed(iteration.seed, len(iteration.tasks))
+        if iteration.job.num_tasks is not None:
+            seed = derived(iteration.seed, len(iteration.tasks))
         self.out.commit(u.CreateTaskUpdate(number, iteration.iteration, seed, shard))
         return self.out.state.tasks[number]
 
     def _employ(self, name: str, iteration: Iteration) -> None:
         if iteration.failure is not None or not self.placement.may_host(name, iteration):
+            return
+        if iteration.job.num_tasks is not None:
+            for task in self.placement.share_of(name, iteration, self._orphans(iteration)):
+                if task.worker:
+                    self.fence(task, name)
+                else:
+                    self._host(task, name)
             return
         orphans = [task for task in self._orphans(iteration) if self.placement.is_place_of(task, name)]
         for task in orphans:
@@ -231,7 +237,7 @@ class Hosting:
         if self.out.state.iterations[task.iteration].saving is not None:
             self.facts[name].writing.add(task.task)
         self.out.send(self.workers.peer(name), m.HostTask(self._definition(task)))
-        self.tell_clients(self.out.state.iterations[task.iteration])
+        self.lists.tell(self.out.state.iterations[task.iteration])
 
     def _definition(self, task: Task) -> m.TaskDefinition:
         iteration = self.out.state.iterations[task.iteration]
@@ -240,17 +246,20 @@ class Hosting:
 
     # --- tasks lose hosts
 
-    def fence(self, task: Task) -> None:
-        """Begins a new attempt without a host and asks the living clients what they have."""
+    def fence(self, task: Task, successor: str | None = None) -> None:
+        """Begins a new attempt without a host and asks the living clients what they have.
+
+        ``successor``: the next host, if it need not wait for answers. None: the best there is.
+        """
         iteration = self.out.state.iterations[task.iteration]
         if task.worker in self.facts:
             self.facts[task.worker].drop(task.task)
             self.out.send(self.workers.peer(task.worker), m.DropTask(task.task, task.attempt))
         self.out.commit(u.HostTaskUpdate(task.task, task.attempt + 1, ""))
         self.holdings.ask(task, self._holders(iteration))
-        self.tell_clients(iteration)
+        self.lists.tell(iteration)
         self._ask_holdings(task)
-        self._lift(task)
+        self._lift(task, successor)
 
     def _holders(self, iteration: Iteration) -> set[str]:
         """Those who must say what they have of a task before another host makes the rest."""
@@ -270,9 +279,12 @@ class Hosting:
             self.out.commit(u.HoldUpdate(task.task, report.client, RangeSet(report.ranges).ranges))
             self._lift(task)
 
-    def _lift(self, task: Task) -> None:
+    def _lift(self, task: Task, successor: str | None = None) -> None:
         if self.holdings.close(task) and self.holdings.owes(task):
-            self._find_host(task)
+            if successor is not None:
+                self._host(task, successor)
+            else:
+                self._find_host(task)
 
     def ask_again(self) -> None:
         """Repeats the questions that have no answer yet."""
@@ -307,7 +319,7 @@ class Hosting:
 
     def forget_iteration(self, iteration: Iteration) -> None:
         """Drops what is remembered of an iteration that is collected. Its hosts learn of it by their heartbeats."""
-        self.versions.pop(iteration.iteration, None)
+        self.lists.forget(iteration.iteration)
         for number in iteration.tasks:
             self.holdings.forget(number)
 
@@ -317,49 +329,13 @@ class Hosting:
         delivered = {task.task: task.delivered.ranges for task in tasks}
         self.out.send(self.workers.peer(worker), m.ReleaseClient(client, delivered))
 
-    # --- task lists
-
-    def task_list(self, iteration: Iteration, client: str) -> m.TaskList:
-        """Where the tasks are that still owe elements to somebody, as far as a client may read them."""
-        reads = self.placement.may_read
-        places = tuple(
-            m.TaskPlace(task.task, task.attempt, task.worker, self._address(task))
-            for task in iteration.live_tasks
-            if not task.settled and (reads(client, task.worker, iteration) if task.worker else self._waits(task))
-        )
-        return m.TaskList(self.version(iteration.iteration), places, iteration.closed, self.plan(iteration))
-
-    def version(self, iteration: int) -> int:
-        """The version of an iteration's task list. Each life of the dispatcher begins above all former ones."""
-        return self.versions.get(iteration, self.out.state.life << 32)
-
-    def _waits(self, task: Task) -> bool:
-        return self.holdings.is_open(task) or self.holdings.owes(task)
-
-    def _address(self, task: Task) -> str:
-        return self.facts[task.worker].address if task.worker in self.facts else ""
-
-    def tell_clients(self, iteration: Iteration) -> None:
-        """Has the task list pushed to every client of an iteration at the end of this turn."""
-        self._changed.add(iteration.iteration)
-
-    def push_changes(self) -> None:
-        """Pushes the task lists that changed in this turn, each once."""
-        for number in sorted(self._changed & self.out.state.iterations.keys()):
-            self.versions[number] = self.version(number) + 1
-            iteration = self.out.state.iterations[number]
-            for client in sorted(iteration.clients):
-                task_list = self.task_list(iteration, client)
-                self.out.send(self.clients.peer(client), m.TasksChanged(client, task_list))
-        self._changed.clear()
-
     def close_if_ended(self, iteration: Iteration) -> None:
         """Closes the task list once a new task could find nothing to do."""
         dynamic = iteration.job.processing_mode == "DYNAMIC"
         over = not iteration.running or (dynamic and iteration.splits_exhausted)
         if not iteration.closed and iteration.ended and over:
             self.out.commit(u.CloseTaskListUpdate(iteration.iteration))
-            self.tell_clients(iteration)
+            self.lists.tell(iteration)
 
 
 def definition_of(task: Task, iteration: Iteration, digest: str, skip: m.Ranges) -> m.TaskDefinition:

@@ -12,7 +12,7 @@ from zmqdata.core.admission import Admission
 from zmqdata.core.coordination import Coordination
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.liveness import Member, Roster
-from zmqdata.core.outbox import Outbox
+from zmqdata.core.outbox import Outbox, derived
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.state import Iteration
 from zmqdata.core.targets import is_static
@@ -62,7 +62,7 @@ class Jobs:
         self.collected: deque[CollectedIteration] = deque(maxlen=COLLECTED_KEPT)
         self.absent: set[str] = set()
         self.coordination = Coordination(out, hosting, clients, self.absent)
-        hosting.plan = self.coordination.plan
+        hosting.lists.plan = self.coordination.plan
         self.unused_since: dict[str, float] = {}
 
     def resume(self, now: float, client_timeout: float) -> None:
@@ -97,7 +97,7 @@ class Jobs:
         answer = m.IterationOpened(
             client=ask.client,
             iteration=iteration.iteration,
-            task_list=self.hosting.task_list(iteration, ask.client),
+            task_list=self.hosting.lists.task_list(iteration, ask.client),
             delivered=iteration.delivered,
             finished=iteration.finished,
             shared=len(iteration.clients) > 1,
@@ -123,6 +123,8 @@ class Jobs:
             number = self.out.state.next_iteration
             seed = self.out.derive_seed(number)
             num_shards = self.hosting.placement.num_shards if is_static(ask.job) else 0
+            if ask.job.num_tasks is not None:
+                seed, num_shards = derived(ask.job.seed, ask.repetition), ask.job.num_tasks
             self.out.commit(u.CreateIterationUpdate(number, ask.job.name, ask.repetition, seed, num_shards))
             iteration = self.out.state.iterations[number]
         consumer = ask.reader.consumer_index
@@ -133,7 +135,7 @@ class Jobs:
             self._forget(client, iteration, now)
         if iteration.rounds is not None:
             self.coordination.begin(iteration, now)
-            self.hosting.tell_clients(iteration)
+            self.hosting.lists.tell(iteration)
 
     # --- clients
 
@@ -150,9 +152,9 @@ class Jobs:
         if iteration.failure is not None:
             self.hosting.refuse_failed(beat.client, iteration)
             return
-        self.hosting.push_changes()
-        stale = beat.task_version != self.hosting.version(iteration.iteration)
-        task_list = self.hosting.task_list(iteration, beat.client) if stale else None
+        self.hosting.lists.push()
+        stale = beat.task_version != self.hosting.lists.version(iteration.iteration)
+        task_list = self.hosting.lists.task_list(iteration, beat.client) if stale else None
         self.out.send(peer, m.ClientHeartbeatAnswered(beat.client, beat.report, task_list))
 
     def _refuse_unknown(self, peer: Peer, client: str) -> None:
@@ -197,7 +199,7 @@ class Jobs:
         self.clients.remove(client)
         self.hosting.forget_client(client, iteration)
         if iteration.rounds is not None:
-            self.hosting.tell_clients(iteration)
+            self.hosting.lists.tell(iteration)
         if not any(one.clients for one in self.out.state.passes[iteration.job.name].values()):
             self.unused_since[iteration.job.name] = last_sign
             if iteration.job.anonymous:

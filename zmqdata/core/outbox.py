@@ -20,7 +20,7 @@ class Outbox:
     def __init__(self, seed: int) -> None:
         # Workers and clients outlive a dispatcher without a journal: its successor must not give the numbers that they
         # know to other tasks and datasets.
-        self.state = DispatcherState(seed, 10_000 * (_derive(seed) % 1_000_000))
+        self.state = DispatcherState(seed, 10_000 * (derived(seed) % 1_000_000))
         self.commands: list[object] = []
 
     def commit(self, update: Update) -> None:
@@ -48,8 +48,9 @@ class Outbox:
 
     def derive_seed(self, *names: int) -> int:
         """A seed below 2**63 that depends on the dispatcher's seed and the names only."""
-        return _derive(self.state.seed, *names)
+        return derived(self.state.seed, *names)
 
 
-def _derive(*numbers: int) -> int:
+def derived(*numbers: int) -> int:
+    """A seed below 2**63 that depends on these numbers only."""
     return int.from_bytes(hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest(), "little") >> 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -120,6 +121,21 @@ class Placement:
     def stays(self, task: Task, iteration: Iteration) -> bool:
         """Whether a task must wait for its own worker: the part of the input beside one client is for that client."""
         return task.shard is not None and self.target(iteration) == "LOCAL"
+
+    def share_of(self, worker: str, iteration: Iteration, orphans: Sequence[Task]) -> list[Task]:
+        """What a worker should host beside its own of a fixed number of tasks: orphans, then some of other hosts."""
+        hosted: dict[str, list[Task]] = {name: [] for name in self.facts if self.may_host(name, iteration)}
+        for task in iteration.live_tasks:
+            if task.worker in hosted and task.total is None:
+                hosted[task.worker].append(task)
+        count, share = len(hosted.pop(worker)), -(-iteration.running // (len(hosted) + 1))
+        found = list(orphans[: max(0, share - count)])
+        while hosted and count + len(found) < share:
+            most = max(hosted.values(), key=len)
+            if len(most) <= count + len(found) + 1:
+                break
+            found.append(most.pop())
+        return found
 
     def best(self, task: Task, iteration: Iteration) -> str | None:
         """The worker with the fewest tasks among those that may host this one; None when there is none."""

@@ -47,6 +47,22 @@ def run_at(views: Sequence[View], step: int, horizon: int) -> Run | None:
     return None
 
 
+def turns_at(views: Sequence[View], step: int, horizon: int) -> tuple[int, int]:
+    """How many tasks take turns at a step, and the step at which others begin to, or the horizon.
+
+    Example:
+        >>> views = (View(0, ((7, 0), (8, 0))), View(10, ((8, 5),)))
+        >>> turns_at(views, 3, 20), turns_at(views, 12, 20)
+        ((2, 10), (1, 20))
+    """
+    stop = horizon
+    for view in reversed(views):
+        if view.first_step <= step:
+            return len(view.tasks), stop
+        stop = min(stop, view.first_step)
+    return 1, stop
+
+
 def rounds_before(views: Sequence[View], task: int, step: int) -> int:
     """How many rounds of a task lie before a step.
 

@@ -43,8 +43,8 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
         number, iteration.job.name, iteration.repetition, iteration.seed, iteration.num_shards
     )
     for source, cursor in enumerate(iteration.cursors):
-        if cursor.names is not None:
-            yield u.ListFilesUpdate(number, source, cursor.named, cursor.names)
+        for repetition, names in cursor.names.items():
+            yield u.ListFilesUpdate(number, source, repetition, names)
         yield u.RestoreCursorUpdate(number, source, cursor.repetition, cursor.next, tuple(cursor.returned))
     for task in iteration.tasks.values():
         yield from _of_task(task)
@@ -78,6 +78,9 @@ def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
     yield u.CreateTaskUpdate(number, task.iteration, task.seed, task.shard)
     if task.attempt:
         yield u.HostTaskUpdate(number, task.attempt, task.worker)
+    for source, own in enumerate(task.cursors):
+        place = (source, own.repetition, own.next, tuple(own.returned))
+        yield u.RestoreCursorUpdate(task.iteration, *place, task=number)
     for source, ledger in enumerate(task.ledger):
         cuts = task.cuts.get(source, 0)
         if ledger or cuts:

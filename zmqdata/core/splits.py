@@ -18,25 +18,30 @@ STEADY_SECONDS = 10.0
 class SplitCursor:
     """The position of one iteration in one source: all splits below ``next`` of ``repetition`` were handed out.
 
-    ``names`` are the files found for repetition ``named``; None until they were listed once. ``returned`` are ranges
-    that were handed out and taken back; they come before anything new.
+    ``names`` are the files found for each repetition that is not over. ``returned`` are ranges that were handed out and
+    taken back; they come before anything new. A cursor of a single task has only each ``step``-th split, from number
+    ``first`` on, and its ``names`` are those of the iteration's.
     """
 
     source: SplitSource
     repetition: int = 0
     next: int = 0
-    names: tuple[str, ...] | None = None
-    named: int = -1
+    names: dict[int, tuple[str, ...]] = field(default_factory=dict)
     returned: list[Split] = field(default_factory=list)
+    first: int = 0
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        self.next = max(self.next, self.first)
 
     def advance(self, split: Split) -> None:
         """Counts a split, or an end mark, that was handed out."""
         if not split.is_end and self._give_again(split):
             return
         if split.repetition > self.repetition:
-            self.repetition, self.next = split.repetition, 0
+            self.restore(split.repetition, self.first, self.returned)
         if split.repetition == self.repetition:
-            self.next = max(self.next, split.stop)
+            self.next = max(self.next, split.start + split.size * split.step)
 
     def _give_again(self, split: Split) -> bool:
         """Whether the split begins a range that was taken back, from which it is removed then."""
@@ -47,13 +52,23 @@ class SplitCursor:
                 return True
         return False
 
+    def restore(self, repetition: int, number: int, returned: Iterable[Split]) -> None:
+        """Puts it where it was: all splits below ``number`` of a repetition were handed out, but for some."""
+        self.repetition, self.next, self.returned = repetition, number, list(returned)
+
+    def forget_names(self, repetition: int) -> None:
+        """Forgets the files of all repetitions before this one."""
+        for past in [past for past in self.names if past < repetition]:
+            del self.names[past]
+
     def take_back(self, splits: Iterable[Split]) -> None:
         """Takes ranges that were handed out and not started; end marks among them mean nothing any more."""
         self.returned += [split for split in splits if not split.is_end]
 
     def list(self, repetition: int, names: tuple[str, ...]) -> None:
         """Takes the files found for a repetition."""
-        self.names, self.named = names, repetition
+        if repetition >= self.repetition:
+            self.names[repetition] = names
 
     @property
     def exhausted(self) -> bool:
@@ -63,13 +78,13 @@ class SplitCursor:
 
     def needs_listing(self, repetition: int) -> bool:
         """Whether the files must be listed before a split of this repetition can be handed out."""
-        return isinstance(self.source, FileSplits) and repetition >= self.repetition and self.named != repetition
+        return isinstance(self.source, FileSplits) and repetition >= self.repetition and repetition not in self.names
 
     def count(self, repetition: int) -> int | None:
         """The number of splits in a repetition; None when endless or not listed yet."""
         if isinstance(self.source, IndexSplits):
             return self.source.count
-        return len(self.names or ()) if self.named == repetition else None
+        return len(self.names[repetition]) if repetition in self.names else None
 
     def remaining(self, repetition: int) -> int | None:
         """The number of splits of a repetition that nobody has; None when endless."""
@@ -79,20 +94,23 @@ class SplitCursor:
         count = self.count(repetition)
         if count is None:
             return None
-        return returned + max(0, count - (self.next if repetition == self.repetition else 0))
+        return returned + max(0, -(-(count - self._next_of(repetition)) // self.step))
+
+    def _next_of(self, repetition: int) -> int:
+        return self.next if repetition == self.repetition else self.first
 
     def peek(self, repetition: int, size: int) -> Split:
         """The next ``size`` splits of a repetition, or its end mark. Counts nothing: see ``advance``."""
         for whole in self.returned:
             if whole.repetition == repetition:
                 return whole.part(0, min(size, whole.size))
-        start = self.next if repetition == self.repetition else 0
+        start = self._next_of(repetition)
         remaining = self.remaining(repetition)
         if repetition < self.repetition or remaining == 0:
             return Split(repetition, start, start)
-        stop = start + (size if remaining is None else min(size, remaining))
-        names = self.names[start:stop] if isinstance(self.source, FileSplits) and self.names else ()
-        return Split(repetition, start, stop, names)
+        last = start + ((size if remaining is None else min(size, remaining)) - 1) * self.step
+        names = self.names.get(repetition, ())[start : last + 1 : self.step]
+        return Split(repetition, start, last + 1, names, self.step)
 
 
 def lease_size(previous: int, seconds: float, remaining: int | None, tasks: int) -> int:

@@ -53,7 +53,8 @@ class Task:
 
     ``held``: what clients had received, as they said when it last lost its host. ``index`` numbers the tasks of an
     iteration. ``chunks``: what counts of a task that is saved, in order.
-    ``cuts``: how often the end of a source's ledger was taken back from the present attempt.
+    ``cuts``: how often the end of a source's ledger was taken back from the present attempt. ``cursors``: where it
+    stands in each source, if which splits it gets was settled in the beginning.
     """
 
     task: int
@@ -71,6 +72,7 @@ class Task:
     chunks: list[SavedChunk] = field(default_factory=list)
     dropped: int = 0
     cuts: dict[int, int] = field(default_factory=dict)
+    cursors: list[SplitCursor] = field(default_factory=list)
 
     @property
     def settled(self) -> bool:
@@ -125,6 +127,10 @@ class Iteration:
     def finished(self) -> bool:
         """Whether no element is owed to anybody, now or later."""
         return self.failure is None and self.closed and all(task.settled for task in self.tasks.values())
+
+    def cursor(self, task: Task, source: int) -> SplitCursor:
+        """Where the splits of a task come from."""
+        return (task.cursors or self.cursors)[source]
 
     @property
     def splits_exhausted(self) -> bool:
@@ -234,6 +240,11 @@ class DispatcherState:
         iteration = self.iterations[update.iteration]
         task = Task(update.task, update.iteration, update.seed, [[] for _ in iteration.cursors], shard=update.shard)
         task.index = len(iteration.tasks)
+        if iteration.job.num_tasks is not None:
+            first, step = update.shard or 0, iteration.job.num_tasks
+            task.cursors = [
+                SplitCursor(one.source, names=one.names, first=first, step=step) for one in iteration.cursors
+            ]
         iteration.tasks[task.task] = task
         iteration.running += 1
         self.tasks[task.task] = task
@@ -250,7 +261,13 @@ class DispatcherState:
     def _assign_splits(self, update: u.AssignSplitsUpdate) -> None:
         task = self.tasks[update.task]
         task.ledger[update.source].append(update.split)
-        self.iterations[task.iteration].cursors[update.source].advance(update.split)
+        iteration = self.iterations[task.iteration]
+        cursor = iteration.cursor(task, update.source)
+        repetition = cursor.repetition
+        cursor.advance(update.split)
+        if cursor.repetition != repetition:
+            places = [iteration.cursor(one, update.source).repetition for one in iteration.tasks.values()]
+            cursor.forget_names(min(places))
 
     def _cut_ledger(self, update: u.CutLedgerUpdate) -> None:
         task = self.tasks[update.task]
@@ -258,7 +275,7 @@ class DispatcherState:
         assert parts is not None, "checked before it was decided"
         task.ledger[update.source], back = parts
         task.cuts[update.source] = update.cut
-        self.iterations[task.iteration].cursors[update.source].take_back(back)
+        self.iterations[task.iteration].cursor(task, update.source).take_back(back)
 
     def _restore_ledger(self, update: u.RestoreLedgerUpdate) -> None:
         task = self.tasks[update.task]
@@ -267,8 +284,8 @@ class DispatcherState:
             task.cuts[update.source] = update.cuts
 
     def _restore_cursor(self, update: u.RestoreCursorUpdate) -> None:
-        cursor = self.iterations[update.iteration].cursors[update.source]
-        cursor.repetition, cursor.next, cursor.returned = update.repetition, update.next, list(update.returned)
+        cursors = self.iterations[update.iteration].cursors if update.task is None else self.tasks[update.task].cursors
+        cursors[update.source].restore(update.repetition, update.next, update.returned)
 
     def _list_files(self, update: u.ListFilesUpdate) -> None:
         self.iterations[update.iteration].cursors[update.source].list(update.repetition, update.names)

@@ -7,14 +7,35 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.reading import Reading, ReadTask
-from zmqdata.core.rounds import Run, rounds_before, run_at
+from zmqdata.core.rounds import Run, rounds_before, run_at, turns_at
 
 Held = tuple[m.Block, object]
+
+
+@dataclass
+class Stretch:
+    """Consecutive steps whose elements were delivered together: ``count``, of which ``each`` in every ``cycle`` steps."""
+
+    first: int
+    stop: int
+    count: int
+    each: int = 1
+    cycle: int = 1
+    taken: int = 0
+
+    @property
+    def reached(self) -> int:
+        """The step before which the training loop has taken everything."""
+        return self.stop if self.taken == self.count else self.first + self.taken // self.each * self.cycle
+
+
+FEWEST_CYCLES = 2
 
 
 class Stepping(Reading):
@@ -32,7 +53,7 @@ class Stepping(Reading):
         self._plan = m.Plan((), 0, {})
         self._ask_at = 0
         self._held: dict[int, deque[Held]] = {}
-        self._delivered: deque[tuple[int, int]] = deque()
+        self._delivered: deque[Stretch] = deque()
 
     def begin(self, step: int) -> None:
         self.step = self._first_step = step
@@ -60,45 +81,74 @@ class Stepping(Reading):
 
     def _deliver_due(self) -> None:
         """Delivers what is here of the next steps, up to the first that is not, or to the horizon."""
-        while (run := run_at(self._plan.views, self.step, self._plan.horizon)) is not None:
+        end = self._plan.horizon if self._plan.end is None else min(self._plan.horizon, self._plan.end)
+        while (run := run_at(self._plan.views, self.step, end)) is not None:
             if run.round >= self._plan.totals.get(run.task, math.inf):
                 # All consumers pass it alike: its task has ended.
                 self.step += run.count
-            elif not self._deliver_run(run):
+            elif not self._weave(end) and not self._deliver_run(run):
                 return
+
+    def _weave(self, end: int) -> bool:
+        """Delivers whole cycles of a view at once, as many as the next blocks of its tasks hold; False for a few."""
+        cycle, stop = turns_at(self._plan.views, self.step, end)
+        rounds = (stop - self.step) // cycle
+        if cycle == 1 or rounds < FEWEST_CYCLES:
+            return False
+        runs = [run_at(self._plan.views, step, stop) for step in range(self.step, self.step + cycle)]
+        due = [run for run in runs if run is not None and run.round < self._plan.totals.get(run.task, math.inf)]
+        for run in due:
+            held = self._held.get(run.task)
+            rounds = min(rounds, held[0][0].first + held[0][0].count - run.round) if held else 0
+            if rounds < FEWEST_CYCLES:
+                return False
+        self._deliver_cycles(due, rounds, cycle)
+        return True
+
+    def _deliver_cycles(self, due: Sequence[Run], rounds: int, cycle: int) -> None:
+        woven = tuple([self._next_part(run, rounds) for run in due])
+        first, count = self.step, rounds * len(woven)
+        self.step += rounds * cycle
+        self._delivered.append(Stretch(first, self.step, count, len(woven), cycle))
+        self.waiting += count
+        self._do(c.Weave(woven, first, cycle))
+
+    def _next_part(self, run: Run, count: int) -> c.Deliver:
+        """The next rounds of a task, all of which are in one block; one that is used up is let go."""
+        header, content = self._held[run.task][0]
+        skip = run.round - header.first
+        if skip + count == header.count:
+            self._held[run.task].popleft()
+        return c.Deliver(header, content, skip, skip + count)
 
     def _deliver_run(self, run: Run) -> bool:
         """Delivers as much of a run as the next block of its task holds; False when there is none."""
         held = self._held.get(run.task)
         if not held:
             return False
-        header, content = held[0]
-        skip = run.round - header.first
-        stop = min(header.count, skip + run.count)
-        if stop == header.count:
-            held.popleft()
-        self.step += stop - skip
-        self._delivered.append((self.step, stop - skip))
-        self._deliver(header, content, skip, stop)
+        header = held[0][0]
+        part = self._next_part(run, min(run.count, header.first + header.count - run.round))
+        first, self.step = self.step, self.step + part.stop - part.skip
+        self._delivered.append(Stretch(first, self.step, self.step - first))
+        self._deliver(part.header, part.content, part.skip, part.stop)
         return True
 
     def hand_out(self, event: c.HandedOut) -> m.StreamGrant | None:
         count = event.stop - event.first
         while count:
-            step, size = self._delivered.popleft()
-            if size > count:
-                self._delivered.appendleft((step, size - count))
-            count -= min(size, count)
+            stretch = self._delivered[0]
+            fresh = min(count, stretch.count - stretch.taken)
+            stretch.taken += fresh
+            count -= fresh
+            if stretch.taken == stretch.count:
+                self._delivered.popleft()
         return super().hand_out(event)
 
     # --- what the dispatcher is told, and the end
 
     @property
     def steps(self) -> int:
-        if not self._delivered:
-            return self.step
-        step, size = self._delivered[0]
-        return step - size
+        return self._delivered[0].reached if self._delivered else self.step
 
     @property
     def near(self) -> int:

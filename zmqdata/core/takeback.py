@@ -80,6 +80,8 @@ class TakingBack:
 
     def _holders(self, ask: m.RequestSplits) -> list[Task]:
         iteration = self.out.state.iterations[self.out.state.tasks[ask.task].iteration]
+        if iteration.job.num_tasks is not None:
+            return []  # each task has its own
         others = (task for task in iteration.live_tasks if task.task != ask.task)
         return [task for task in others if self._may_return(task, ask.source, ask.repetition)]
 

@@ -12,8 +12,8 @@ UNSPLIT = frozenset({"OFF", "DYNAMIC"})
 
 
 def is_static(job: JobParameters) -> bool:
-    """Whether each task of a job reads a fixed part of the input."""
-    return job.processing_mode not in UNSPLIT
+    """Whether each task of a job reads the fixed part of the input that belongs to its worker."""
+    return job.processing_mode not in UNSPLIT and job.num_tasks is None
 
 
 def effective_target(job: JobParameters, colocated: bool) -> str:

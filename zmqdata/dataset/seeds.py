@@ -38,9 +38,15 @@ def set_random_seed(seed: int) -> None:
     >>> set_random_seed(7); first == list(Dataset.range(10).shuffle(10))
     True
 
-    As ``tf.random.set_seed``, for datasets only. In the service, seeds of the dispatcher decide instead.
+    As ``tf.random.set_seed``, for datasets only. In the service, seeds of the dispatcher decide instead, but
+    for ``distribute(..., deterministic=True)``.
     """
     _seeds.set(integer("seed", seed))
+
+
+def given_seed() -> int:
+    """A seed that follows from the one that was set, if any: the same in each run of the program."""
+    return 0 if _seeds.seed is None else _seeds.fixed
 
 
 def next_seed() -> int:

@@ -77,6 +77,8 @@ class JobParameters(Struct, frozen=True):
     is not full ("drop" or "pad"), where a coordinated job may end. Not compared: ``block_elements``, most elements in a
     block, where the job's first client wants few on their way; ``consumer_timeout``, seconds that the others of a
     coordinated job wait for one that is missing. ``save``: workers write the elements to files, and no client reads it.
+    ``num_tasks``: the order is promised: there are so many tasks, whoever hosts them, each has every so many-th split,
+    and consumers take from them in turn; all that is random follows from ``seed`` then.
     """
 
     name: str
@@ -92,6 +94,8 @@ class JobParameters(Struct, frozen=True):
     by_reference: bool = False
     consumer_timeout: float = 300.0
     save: SaveParameters | None = None
+    num_tasks: int | None = None
+    seed: int = 0
 
 
 class Reader(Struct, frozen=True):

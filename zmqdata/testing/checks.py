@@ -242,16 +242,19 @@ class Laws:
 
     # --- client: fencing
 
+    def _check_delivery(self, name: str, core: ConsumerCore, header: m.Block) -> None:
+        # What has come in time may be delivered when its step has come.
+        held = isinstance(core.reading, Stepping)
+        if header.attempt < self.places.get((name, header.task), 0) and not held:
+            self.fail(f"{name} takes an old attempt: {header}", header.task)
+        if core.finished:
+            self.fail(f"{name} is given elements after the end", header.task)
+
     def _check_client(self, name: str, core: ConsumerCore, commands: list[object]) -> None:
         for command in commands:
-            if isinstance(command, c.Deliver):
-                header = command.header
-                # What has come in time may be delivered when its step has come.
-                held = isinstance(core.reading, Stepping)
-                if header.attempt < self.places.get((name, header.task), 0) and not held:
-                    self.fail(f"{name} takes an old attempt: {header}", header.task)
-                if core.finished:
-                    self.fail(f"{name} is given elements after the end", header.task)
+            if isinstance(command, (c.Deliver, c.Weave)):
+                for one in (command,) if isinstance(command, c.Deliver) else command.parts:
+                    self._check_delivery(name, core, one.header)
             elif isinstance(command, c.Send) and isinstance(command.message, m.Grant):
                 for stream in command.message.streams:
                     if stream.attempt < self.places.get((name, stream.task), 0):
@@ -297,7 +300,7 @@ class Laws:
             "tasks": dispatcher.state.tasks,
             "iterations": dispatcher.state.iterations,
             "fences": hosting.holdings.waiting,
-            "versions": hosting.versions,
+            "versions": hosting.lists.versions,
             "clients": dispatcher.clients.members,
             "unused jobs": dispatcher.jobs.unused_since,
             "absent clients": dispatcher.jobs.absent,

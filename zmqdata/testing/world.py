@@ -128,6 +128,7 @@ class SimulatedClient(Node):
             c.ConnectLink: lambda x: self._connect(x.link),
             c.DisconnectLink: lambda x: network.disconnect(x.link),
             c.Deliver: self._deliver,
+            c.Weave: self._weave,
             c.Finish: self._finished,
             c.Closed: self._closed,
         }
@@ -147,6 +148,12 @@ class SimulatedClient(Node):
     def _deliver(self, command: c.Deliver) -> None:
         self.queue.append(Taking(command.header, command.content, command.skip, command.stop))
         self._plan()
+
+    def _weave(self, command: c.Weave) -> None:
+        length = command.parts[0].stop - command.parts[0].skip
+        for turn in range(length):
+            for part in command.parts:
+                self._deliver(c.Deliver(part.header, part.content, part.skip + turn, part.skip + turn + 1))
 
     def _finished(self, command: c.Finish) -> None:
         self._finish = command.error or "end"

@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from zmqdata.splits import Split
 
 PIECE_SECONDS = 0.05
@@ -86,13 +88,19 @@ class LedgerProvider:
         return None
 
     def _next_piece(self) -> Split:
-        """Up to ``Pacer.size`` splits of an entry, all of one that is not wanted any more, or an end mark."""
+        """Up to ``Pacer.size`` splits of an entry, all of one that is not wanted any more, or an end mark.
+
+        Sources know nothing of steps: they get such splits one by one.
+        """
         with self._changed:
             self._await_entry()
             entry = self._entries[self._at]
             wanted = entry.repetition >= self._repetition
-            stop = min(self._offset + self._pacer.size, entry.size) if wanted else entry.size
+            most = self._pacer.size if entry.step == 1 else 1
+            stop = min(self._offset + most, entry.size) if wanted else entry.size
             piece = entry.part(self._offset, stop)
+            if piece.size == 1:
+                piece = replace(piece, stop=piece.start + 1, step=1)
             self._offset = stop
             self._turn_over()
             self._used = max(self._used, (self._at, self._offset))
