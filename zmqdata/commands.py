@@ -408,12 +408,12 @@ class Deliver:
 class Weave:
     """Command: queue one element of each of these parts of blocks in turn, until all of them have none left.
 
-    All have equally many. The first elements of all of them are taken in the steps from ``step`` on, the second ones
-    ``cycle`` steps later, and so on.
+    All have equally many. The first element of each part is taken in its one of the ``steps``, the second one ``cycle``
+    steps later, and so on.
     """
 
     parts: tuple[Deliver, ...]
-    step: int
+    steps: tuple[int, ...]
     cycle: int
 
 

@@ -32,6 +32,22 @@ def test_a_text_fits_into_a_message() -> None:
         check_dataset_id(HALF)
 
 
+@pytest.mark.parametrize(
+    ("contradiction", "text"),
+    [
+        ({"processing_mode": "parallel_epochs"}, "needs a policy that divides the input"),
+        ({"target_workers": "LOCAL"}, "elements from all tasks"),
+        ({"data_transfer_protocol": "local"}, "elements from all tasks"),
+        ({"cross_trainer_cache": CrossTrainerCache("me"), "job_name": "job"}, "elements from all tasks"),
+    ],
+)
+def test_a_promised_order_is_for_one_reader_of_divided_input(contradiction: dict[str, Any], text: str) -> None:
+    """What contradicts deterministic=True is refused at the call, with what to use."""
+    arguments = {"processing_mode": "distributed_epoch", "service": NOBODY, "deterministic": True, **contradiction}
+    with pytest.raises(InvalidArgumentError, match=text):
+        distribute(**arguments)
+
+
 @pytest.mark.parametrize("protocol", [["tcp"], {}, 5, ""])
 def test_a_protocol_of_elements_is_a_word(protocol: Any) -> None:
     """What cannot be looked up is no protocol either."""

@@ -109,3 +109,29 @@ def test_workers_of_a_former_dispatcher_are_taken_over() -> None:
     placement = Placement()
     placement.restore(state)
     assert placement.facts == {"w": WorkerFacts("tcp://w:1", ("GPU",), "3.11", tasks={4000})}
+
+
+def shared(placement: Placement, *hosts: str) -> Iteration:
+    """An iteration with a fixed number of tasks, each at one of these hosts, or at none."""
+    job = JobParameters("job", "dataset", "DYNAMIC", num_tasks=len(hosts))
+    tasks = {number: Task(number, 2000, 1, [], worker=name) for number, name in enumerate(hosts)}
+    return Iteration(2000, job, 0, 7, [], tasks=tasks, running=len(hosts))
+
+
+def test_orphans_are_shared_evenly() -> None:
+    """A worker takes no more of them than leaves as many for each of the others."""
+    placement = placed("a", "b", "c")
+    found = shared(placement, "", "", "", "", "a", "a", "a")
+    orphans = [one for one in found.live_tasks if not one.worker]
+    assert [one.task for one in placement.share_of("b", found, orphans)] == [0, 1, 2]
+    assert placement.share_of("a", found, orphans) == []
+
+
+def test_a_newcomer_takes_from_those_who_have_most() -> None:
+    """So many that nobody has two more than another, and none of a task that has come to its end."""
+    placement = placed("a", "b", "c")
+    found = shared(placement, "a", "a", "a", "a", "b", "b")
+    assert [one.worker for one in placement.share_of("c", found, [])] == ["a", "a"]
+    found.tasks[3].total = 7
+    assert [one.task for one in placement.share_of("c", found, [])] == [2]
+    assert placement.share_of("b", found, []) == []

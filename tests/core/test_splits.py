@@ -119,3 +119,31 @@ def test_a_ledger_is_cut_where_its_holder_says(count: int, stop: int, kept: list
 def test_a_ledger_is_cut_nowhere_else(count: int, stop: int) -> None:
     """There is no entry that ends there, or an end mark would be left of it."""
     assert cut_ledger(LEDGER, count, stop) is None
+
+
+@given(count=st.integers(0, 50), step=st.integers(1, 7), sizes=st.lists(st.integers(1, 9), min_size=60, max_size=60))
+def test_tasks_with_a_step_share_all_splits(count: int, step: int, sizes: list[int]) -> None:
+    """Split k goes to cursor k modulo their number, whatever is asked for at a time, and then there is an end mark."""
+    for first in range(step):
+        cursor, found = SplitCursor(IndexSplits(count), first=first, step=step), list[int]()
+        for size in sizes:
+            split = cursor.peek(0, size)
+            cursor.advance(split)
+            found += range(split.start, split.stop, split.step)
+            assert split.size == len(range(split.start, split.stop, split.step))
+        assert found == list(range(first, count, step))
+        assert cursor.peek(0, 1).is_end
+        assert cursor.peek(1, 1).start == first or count <= first
+
+
+def test_files_of_a_repetition_are_known_until_all_cursors_are_past_it() -> None:
+    """The tasks of an iteration may be in different repetitions, and share what was listed for each."""
+    whole = SplitCursor(FileSplits(("*",), shuffle=False, seed=None))
+    slow, fast = (SplitCursor(whole.source, names=whole.names, first=first, step=2) for first in (0, 1))
+    whole.list(0, ("a", "b", "c"))
+    whole.list(1, ("d", "e"))
+    fast.advance(fast.peek(1, 5))
+    assert slow.peek(0, 5).names == ("a", "c")
+    assert (slow.needs_listing(0), fast.needs_listing(1), fast.needs_listing(2)) == (False, False, True)
+    whole.forget_names(1)
+    assert whole.names == {1: ("d", "e")}

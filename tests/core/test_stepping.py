@@ -152,3 +152,41 @@ def test_a_list_without_a_plan_changes_no_steps() -> None:
     consumer.reading.list(m.TaskList(2, (m.TaskPlace(7, 1, "w", "w"),), False))
     consumer.arrives(7, 0)
     assert consumer.elements == [(7, 0, 1)]
+
+
+def test_whole_cycles_are_woven() -> None:
+    """What the next blocks of all tasks have is delivered by one command, element by element in turn."""
+    consumer = Consumer(V(0, ((7, 0), (8, 3))))
+    consumer.arrives(8, 3, 3)
+    consumer.arrives(7, 0, 5)
+    woven, _ = consumer.delivered
+    assert isinstance(woven, c.Weave)
+    assert (woven.steps, woven.cycle) == ((0, 1), 2)
+    assert consumer.elements == [(7, 0, 1), (8, 3, 4), (7, 1, 2), (8, 4, 5), (7, 2, 3), (8, 5, 6), (7, 3, 4)]
+    consumer.arrives(8, 6, 4)
+    assert consumer.elements == [(8, 6, 7), (7, 4, 5), (8, 7, 8)]
+
+
+def test_tasks_that_have_ended_are_left_out_of_a_weave() -> None:
+    """Their steps are passed with the others, to where the next view begins at most."""
+    consumer = Consumer(V(0, ((7, 0), (8, 0), (9, 0))), V(7, ((7, 3),)), horizon=8, tasks=(7, 8, 9))
+    consumer.told(V(0, ((7, 0), (8, 0), (9, 0))), V(7, ((7, 3),)), horizon=8, version=2, totals={8: 0})
+    consumer.arrives(9, 0, 9)
+    consumer.arrives(7, 0, 9)
+    assert consumer.elements == [(7, 0, 1), (9, 0, 1), (7, 1, 2), (9, 1, 2), (7, 2, 3), (7, 3, 4)]
+    assert consumer.reading.step == 8
+
+
+def test_a_weave_is_reported_element_by_element() -> None:
+    """The steps behind it are those of what was taken, in whatever order its tasks are told of."""
+    consumer = Consumer(V(0, ((7, 0), (8, 0), (9, 0))), tasks=(7, 8, 9))
+    consumer.told(V(0, ((7, 0), (8, 0), (9, 0))), horizon=100, version=2, totals={8: 0})
+    consumer.arrives(9, 0, 3)
+    consumer.arrives(7, 0, 3)
+    consumer.take(7, 0, 2)
+    assert consumer.reading.steps == 3
+    consumer.take(9, 0)
+    assert consumer.reading.steps == 5
+    consumer.take(9, 1, 2)
+    consumer.take(7, 2)
+    assert (consumer.reading.steps, consumer.reading.waiting) == (9, 0)

@@ -71,11 +71,11 @@ class Delivery:
 
     def report_taken(self) -> list[HandedOut]:
         """What to tell the core of what was taken and not told so far."""
-        each = (self._count - self.left) // len(self.parts)
+        turns, place = divmod(self._count - self.left, len(self.parts))
         length = self._count // len(self.parts)
-        return [
-            part.report(through, 0) for part in self.parts if (through := part.stop - length + each) > part.told
-        ]
+        taken = [part.stop - length + turns + (number < place) for number, part in enumerate(self.parts)]
+        pairs = zip(self.parts, taken, strict=True)
+        return [part.report(through, 0) for part, through in pairs if through > part.told]
 
     def take_failure(self) -> DataServiceError | None:
         """The failure, once: kept here, its traceback would keep the iterator alive for ever."""

@@ -227,8 +227,8 @@ def _checked_tasks(deterministic: object, num_tasks: object, policy: ShardingPol
 def _check_ordered(target: str, cache: object) -> None:
     if target == "LOCAL" or cache is not None:
         raise InvalidArgumentError(
-            "deterministic=True takes elements from all tasks in turn, wherever they run, and gives each to one reader. "
-            "It goes with neither target_workers='LOCAL' nor data_transfer_protocol='local' nor `cross_trainer_cache`"
+            "deterministic=True takes elements from all tasks in turn, wherever they run, and gives each to one "
+            "reader: leave out target_workers='LOCAL', data_transfer_protocol='local' and `cross_trainer_cache`"
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from zmqdata import commands as c
@@ -20,19 +20,24 @@ Held = tuple[m.Block, object]
 
 @dataclass
 class Stretch:
-    """Consecutive steps whose elements were delivered together: ``count``, of which ``each`` in every ``cycle`` steps."""
+    """Consecutive steps, before ``stop``, with ``count`` elements that were delivered together.
 
-    first: int
+    The first ones are those of ``steps``, and with each further ``cycle`` of steps come as many.
+    """
+
+    steps: tuple[int, ...]
     stop: int
     count: int
-    each: int = 1
     cycle: int = 1
     taken: int = 0
 
     @property
     def reached(self) -> int:
         """The step before which the training loop has taken everything."""
-        return self.stop if self.taken == self.count else self.first + self.taken // self.each * self.cycle
+        if self.taken == self.count:
+            return self.stop
+        turns, place = divmod(self.taken, len(self.steps))
+        return self.steps[place] + turns * self.cycle
 
 
 FEWEST_CYCLES = 2
@@ -95,9 +100,10 @@ class Stepping(Reading):
         rounds = (stop - self.step) // cycle
         if cycle == 1 or rounds < FEWEST_CYCLES:
             return False
-        runs = [run_at(self._plan.views, step, stop) for step in range(self.step, self.step + cycle)]
-        due = [run for run in runs if run is not None and run.round < self._plan.totals.get(run.task, math.inf)]
-        for run in due:
+        runs = [(step, run_at(self._plan.views, step, stop)) for step in range(self.step, self.step + cycle)]
+        totals = self._plan.totals
+        due = {step: run for step, run in runs if run is not None and run.round < totals.get(run.task, math.inf)}
+        for run in due.values():
             held = self._held.get(run.task)
             rounds = min(rounds, held[0][0].first + held[0][0].count - run.round) if held else 0
             if rounds < FEWEST_CYCLES:
@@ -105,13 +111,13 @@ class Stepping(Reading):
         self._deliver_cycles(due, rounds, cycle)
         return True
 
-    def _deliver_cycles(self, due: Sequence[Run], rounds: int, cycle: int) -> None:
-        woven = tuple([self._next_part(run, rounds) for run in due])
-        first, count = self.step, rounds * len(woven)
+    def _deliver_cycles(self, due: dict[int, Run], rounds: int, cycle: int) -> None:
+        woven = tuple([self._next_part(run, rounds) for run in due.values()])
+        count = rounds * len(woven)
         self.step += rounds * cycle
-        self._delivered.append(Stretch(first, self.step, count, len(woven), cycle))
+        self._delivered.append(Stretch(tuple(due), self.step, count, cycle))
         self.waiting += count
-        self._do(c.Weave(woven, first, cycle))
+        self._do(c.Weave(woven, tuple(due), cycle))
 
     def _next_part(self, run: Run, count: int) -> c.Deliver:
         """The next rounds of a task, all of which are in one block; one that is used up is let go."""
@@ -129,7 +135,7 @@ class Stepping(Reading):
         header = held[0][0]
         part = self._next_part(run, min(run.count, header.first + header.count - run.round))
         first, self.step = self.step, self.step + part.stop - part.skip
-        self._delivered.append(Stretch(first, self.step, self.step - first))
+        self._delivered.append(Stretch((first,), self.step, self.step - first))
         self._deliver(part.header, part.content, part.skip, part.stop)
         return True
 

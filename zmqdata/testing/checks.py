@@ -18,6 +18,7 @@ from zmqdata.core.dispatcher import DispatcherCore
 from zmqdata.core.state import DispatcherState
 from zmqdata.core.stepping import Stepping
 from zmqdata.core.worker import WorkerCore
+from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.runner import Name, SimulatedPipeline
 
@@ -123,12 +124,12 @@ class Laws:
         task, split = self.state.tasks[update.task], update.split
         iteration = self.state.iterations[task.iteration]
         if split.is_end:
-            if iteration.cursors[update.source].remaining(split.repetition):
+            if iteration.cursor(task, update.source).remaining(split.repetition):
                 self.fail(f"task {update.task} is told the end of repetition {split.repetition} before it", update.task)
             return
         for other in iteration.tasks.values():
             for entry in other.ledger[update.source]:
-                if entry.repetition == split.repetition and entry.start < split.stop and split.start < entry.stop:
+                if entry.repetition == split.repetition and not _indices(entry).isdisjoint(_indices(split)):
                     self.fail(f"{split} is given to {update.task} while {other.task} has {entry}", other.task)
 
     def _check_revealed(self, message: m.Message) -> None:
@@ -313,3 +314,7 @@ class Laws:
         for what, rest in left.items():
             if rest:
                 self.fail(f"left over: {what}: {rest}")
+
+
+def _indices(split: Split) -> set[int]:
+    return set(range(split.start, split.stop, split.step))

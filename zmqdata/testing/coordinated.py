@@ -35,6 +35,7 @@ class CoordinatedScenario(Scenario):
             num_consumers=draw.choice([1, 2, 3, 4]),
             finite=draw.choice(["drop", "pad"]),
             consumer_timeout=NEVER,
+            num_tasks=None if mode == "OFF" else draw.choice([None, 1, 2, 5]),
         )
 
     def _people(self) -> None:
@@ -83,6 +84,8 @@ class CoordinatedScenario(Scenario):
         world.clock.advance(26.0)
         self._read_the_rest()
         world.steps.check_end(world.pipeline.names())
+        if world.job.num_tasks is not None:
+            world.steps.check_order(world.pipeline, world.job)
         world.dispatcher.core.jobs.gc_timeout = 1.0
         world.clock.advance(20.0)
         world.laws.check_empty(world.dispatcher.core, {one.name: one.core for one in world.workers if one.alive})

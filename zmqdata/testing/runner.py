@@ -147,7 +147,7 @@ class SimulatedRunner:
         """The elements of the present entry, whose end may be given back meanwhile."""
         while self._started < self._entries[self._at].size:
             split = self._entries[self._at]
-            index = split.start + self._started
+            index = split.start + self._started * split.step
             self._started += 1
             if self.eager and self._at == len(self._entries) - 1:
                 self._want(ahead=True)
@@ -160,7 +160,8 @@ class SimulatedRunner:
         """Whether the next element of the whole input belongs to the static part of this task."""
         position, self._position = self._position, self._position + 1
         definition = self.definition
-        return not definition.num_shards or position % definition.num_shards == definition.shard
+        is_whole = definition.ledger or not definition.num_shards
+        return bool(is_whole) or position % definition.num_shards == definition.shard
 
     def _plan(self) -> None:
         if not self._planned and not self.stopped:

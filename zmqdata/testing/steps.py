@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from zmqdata.core.rounds import Rounds
 from zmqdata.core.state import Iteration, Task
-from zmqdata.messages import Block
+from zmqdata.messages import Block, JobParameters
 from zmqdata.testing.checks import Laws
-from zmqdata.testing.runner import Name
+from zmqdata.testing.runner import Name, SimulatedPipeline
 
 Place = tuple[int, int]
 """Task and round: what a step is."""
@@ -117,3 +117,28 @@ class StepLaws:
         padded = iteration.job.finite == "pad"
         if lacking != dropped or lacking > (0 if padded else most) or surplus > (most if padded else 0):
             self.laws.fail(f"{lacking} elements are missing ({dropped} dropped) and {surplus} surplus", *numbers)
+
+    def check_order(self, pipeline: SimulatedPipeline, job: JobParameters) -> None:
+        """Checks that what each consumer had at each step follows from pipeline and number of tasks alone."""
+        tasks = self._iteration().tasks
+        places = [(number, tasks[task].shard or 0) for _, (task, number) in sorted(self.places.items())]
+        if places != sorted(places):
+            self.laws.fail(f"tasks do not take turns: {places}")
+        expected = [_made(pipeline, job, shard) for shard in range(job.num_tasks or 0)]
+        for consumer, path in self.paths.items():
+            for step, (client, name) in sorted(path.steps.items()):
+                task, number = self.places[step]
+                due = expected[tasks[task].shard or 0][number * (job.num_consumers or 1) + consumer]
+                if name != due:
+                    self.laws.fail(f"step {step} of consumer {consumer} was {name} for {client}, expected {due}", task)
+
+
+def _made(pipeline: SimulatedPipeline, job: JobParameters, shard: int) -> list[Name]:
+    """What a task of a job with a promised order makes: of each every so many-th split, or statically element."""
+    names, count, consumers = pipeline.names(), job.num_tasks or 1, job.num_consumers or 1
+    if job.processing_mode == "DYNAMIC":
+        made = [name for name in names if name[1] % count == shard]
+    else:
+        made = names[shard::count]
+    rest = len(made) % consumers
+    return made + [made[len(made) - rest + at % rest] for at in range(rest, consumers)] if rest else made

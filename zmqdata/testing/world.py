@@ -89,12 +89,16 @@ class SimulatedWorker(Node):
 
 @dataclass
 class Taking:
-    """A block that a training loop takes from, with the place that it has reached and where it has to stop."""
+    """A block that a training loop takes from, with the place that it has reached and where it has to stop.
+
+    ``step``: of a numbered consumer, where it is not the one that its core is at.
+    """
 
     header: m.Block
     names: tuple[Name, ...]
     at: int
     stop: int
+    step: int | None = None
 
 
 class SimulatedClient(Node):
@@ -152,8 +156,10 @@ class SimulatedClient(Node):
     def _weave(self, command: c.Weave) -> None:
         length = command.parts[0].stop - command.parts[0].skip
         for turn in range(length):
-            for part in command.parts:
-                self._deliver(c.Deliver(part.header, part.content, part.skip + turn, part.skip + turn + 1))
+            for part, step in zip(command.parts, command.steps, strict=True):
+                at = part.skip + turn
+                self.queue.append(Taking(part.header, part.content, at, at + 1, step + turn * command.cycle))
+        self._plan()
 
     def _finished(self, command: c.Finish) -> None:
         self._finish = command.error or "end"
@@ -195,7 +201,7 @@ class SimulatedClient(Node):
         if self.consumer is None:
             self.world.laws.handed_out(self.name, header, taking.names, first, stop)
         else:
-            step = self.core.reading.steps
+            step = self.core.reading.steps if taking.step is None else taking.step
             self.world.steps.handed_out(self.name, self.consumer, step, header, taking.names[first:stop], first)
         size = header.size if stop == header.count else 0
         self.feed(c.HandedOut(header.task, header.attempt, header.first + first, header.first + stop, size))

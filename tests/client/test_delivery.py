@@ -1,0 +1,50 @@
+"""Facts about what stands in the queue between an iterator's thread and the training loop."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from zmqdata.client.delivery import Delivery, End
+from zmqdata.commands import Deliver, HandedOut
+from zmqdata.errors import UnavailableError
+from zmqdata.messages import Block
+
+
+def block(task: int, first: int, count: int) -> Block:
+    return Block(1, task, 1, first, count, 0, 100)
+
+
+def test_a_part_of_a_block_returns_no_credit() -> None:
+    """The credit of a block returns with its last element, wherever that is delivered."""
+    part = Delivery((Deliver(block(7, 10, 5), None, 1, 3),), [[1, 2]])
+    rest = Delivery((Deliver(block(7, 10, 5), None, 3, 5),), [[3, 4]])
+    assert (part.returns_credit, rest.returns_credit) == (False, True)
+    assert part.report_all() == [HandedOut(7, 1, 11, 13, 0)]
+    assert rest.report_all() == [HandedOut(7, 1, 13, 15, 100)]
+
+
+def test_what_was_taken_is_told_once() -> None:
+    """Reports are increments: what was told is not told again."""
+    delivery = Delivery((Deliver(block(7, 10, 5), None, 0, 5),), [[1, 2, 3, 4, 5]])
+    assert list(islice(delivery.elements, 2)) == [1, 2]
+    assert (delivery.left, delivery.report_taken()) == (3, [HandedOut(7, 1, 10, 12, 0)])
+    assert delivery.report_taken() == []
+    assert delivery.report_all() == [HandedOut(7, 1, 12, 15, 100)]
+
+
+def test_parts_of_several_blocks_are_woven() -> None:
+    """One element of each in turn; what was taken is told of each by itself."""
+    parts = (Deliver(block(7, 10, 3), None, 1, 3), Deliver(block(8, 0, 9), None, 4, 6))
+    delivery = Delivery(parts, [["a", "b"], ["x", "y"]])
+    assert list(islice(delivery.elements, 3)) == ["a", "x", "b"]
+    assert delivery.report_taken() == [HandedOut(7, 1, 11, 13, 0), HandedOut(8, 1, 4, 5, 0)]
+    assert list(delivery.elements) == ["y"]
+    assert delivery.report_all() == [HandedOut(7, 1, 13, 13, 100), HandedOut(8, 1, 5, 6, 0)]
+
+
+def test_an_error_is_raised_once() -> None:
+    """Kept, its traceback would keep the iterator alive."""
+    error = UnavailableError("gone")
+    end, failed = End(error), Delivery((Deliver(block(7, 0, 1), error, 0, 1),), [[None]], error)
+    assert (end.take_error(), end.take_error()) == (error, None)
+    assert (failed.take_failure(), failed.take_failure(), failed.left) == (error, None, 0)
