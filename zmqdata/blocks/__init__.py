@@ -28,7 +28,7 @@ from zmqdata.blocks.codec import (
     decode_meta,
 )
 from zmqdata.blocks.compression import CODECS, Compression, validate_compression
-from zmqdata.blocks.references import ReferenceBuilder, ReferencedBlock
+from zmqdata.blocks.references import ReferenceBuilder, ReferencedBlock, copied
 from zmqdata.blocks.structures import Structure
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "ReferenceBuilder",
     "ReferencedBlock",
     "Structure",
+    "copied",
     "decode_block",
     "decode_meta",
     "validate_compression",

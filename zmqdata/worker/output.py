@@ -33,11 +33,13 @@ class Failure:
 class Lane:
     """A block in the making."""
 
-    def __init__(self, index: int, by_reference: bool, is_saved: bool) -> None:
+    def __init__(self, index: int, definition: TaskDefinition) -> None:
         self.index = index
-        # Who reads a file would unpickle a stranger's bytes.
         self.builder: BlockBuilder | ReferenceBuilder = (
-            ReferenceBuilder() if by_reference else BlockBuilder(allow_objects=not is_saved)
+            ReferenceBuilder(shared=definition.cache)
+            if definition.by_reference
+            # Who reads a file would unpickle a stranger's bytes.
+            else BlockBuilder(allow_objects=not definition.save_path)
         )
         self.first = 0
 
@@ -72,7 +74,7 @@ class Output:
         self._placed = placed
         self._skip = RangeSet(definition.skip)
         lanes = range(definition.num_consumers or 1)
-        self._lanes = [Lane(index, definition.by_reference, bool(definition.save_path)) for index in lanes]
+        self._lanes = [Lane(index, definition) for index in lanes]
         self._passed = definition.passed or (0,) * len(self._lanes)
         self._round: list[Any] = []
         self._most = min(BLOCK_ELEMENTS, definition.block_elements or BLOCK_ELEMENTS)
