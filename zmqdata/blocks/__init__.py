@@ -28,7 +28,7 @@ from zmqdata.blocks.codec import (
     decode_meta,
 )
 from zmqdata.blocks.compression import CODECS, Compression, validate_compression
-from zmqdata.blocks.references import ReferenceBuilder, ReferencedBlock, copied
+from zmqdata.blocks.references import ReferenceBuilder, ReferencedBlock, copied, size_of
 from zmqdata.blocks.structures import Structure
 
 __all__ = [
@@ -46,5 +46,6 @@ __all__ = [
     "copied",
     "decode_block",
     "decode_meta",
+    "size_of",
     "validate_compression",
 ]
