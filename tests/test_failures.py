@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata.errors import BY_NAME, DataServiceError, FailedPreconditionError, PipelineError, ProtocolError
-from zmqdata.failures import Failure, decode_failure, encode_failure
+from zmqdata.failures import MISSING_MODULE, Failure, decode_failure, encode_failure
 from zmqdata.remote_errors import RemoteError, RemoteException
 
 WORKER = "tcp://worker:5"
@@ -40,6 +40,16 @@ def test_a_users_error_names_node_element_and_worker() -> None:
     assert (found.node, found.element) == ("map(f) at train.py:12", 7)
     assert found.remote_traceback.endswith("ValueError: bad\n")
     assert "in raised" in found.remote_traceback
+
+
+def test_a_module_that_a_function_imports_and_a_worker_lacks_comes_with_remedies() -> None:
+    """A function may import within: nobody can know before that a worker will miss something."""
+    missing = raised(ModuleNotFoundError("No module named 'mine'", name="mine"))
+    error = PipelineError("map(f) at train.py:12 failed: ModuleNotFoundError: No module named 'mine'", node="map(f)")
+    found = str(sent(raised(error, missing)))
+    assert f"No module named 'mine'. {MISSING_MODULE} (element 7" in found
+    assert "ship=" in found
+    assert "pip install" in found
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,21 @@ class Failure(msgspec.Struct, frozen=True):
 
 _decoder = msgspec.msgpack.Decoder(Failure)
 
+MISSING_MODULE = (
+    "If it is yours, send it along: distribute(..., ship=[the module]), or define what is used of it in the training "
+    "script, which travels by itself. Otherwise install it on the worker (pip install), or start the worker where "
+    "Python finds it (the same folder or PYTHONPATH as the training script)."
+)
+"""What to do about a module that a worker lacks."""
+
 
 def encode_failure(error: BaseException, element: int, worker: str) -> bytes:
     """Describes why element number ``element`` could not be made by ``worker``."""
     cause = error.__cause__ if isinstance(error, PipelineError) and error.__cause__ is not None else error
     service_error = type(error).__name__ if type(error).__name__ in BY_NAME else ""
     text = text_of(error) if isinstance(error, DataServiceError) else f"{type(error).__name__}: {text_of(error)}"
+    if isinstance(cause, ModuleNotFoundError):
+        text = f"{text}. {MISSING_MODULE}"
     node = text_of(Exception(error.node)) if isinstance(error, PipelineError) else ""
     return msgspec.msgpack.encode(Failure(text, node, element, worker, service_error, describe_exception(cause)))
 

@@ -283,6 +283,17 @@ def test_builders_of_references_take_what_is_described_too() -> None:
     assert [*builder.build().elements()] == [1, len]
 
 
+def test_references_that_several_take_have_arrays_of_their_own() -> None:
+    """Whoever takes an element may write to it, and the next one finds it as it was made."""
+    builder = ReferenceBuilder(shared=True)
+    builder.add({"x": np.zeros(2), "y": (np.ones(1), RaggedTensor(np.zeros(2), np.array([0, 2])))})
+    block = builder.build()
+    [taken] = block.elements()
+    taken["x"][:] = taken["y"][0][:] = taken["y"][1].values[:] = 7
+    [found] = block.elements()
+    assert [*found["x"], *found["y"][0], *found["y"][1].values] == [0, 0, 1, 0, 0]
+
+
 def test_objects_must_be_allowed() -> None:
     """A block with object leaves is refused whole by a receiver that does not allow them; others are not touched."""
     block = encode((1, {2}))

@@ -132,6 +132,17 @@ def test_one_block_always_fits() -> None:
     assert len(room.window.blocks) == 1
 
 
+def test_the_error_of_a_large_element_takes_no_others_place() -> None:
+    """It counts with its own bytes, not with those of the element."""
+    room = Room(size=100)
+    room.make(2)
+    room.window.add(Portion(2, 1, 5000, b"", (), b"error"))
+    room.made = 3
+    room.make(2)
+    room.join("k", "first")
+    assert room.deal() == {"k": [0, 1, 2, 3, 4]}
+
+
 def test_an_element_larger_than_the_window_becomes_an_error() -> None:
     """One element that the whole window could not hold is replaced by the error; smaller ones and blocks stay."""
     large = Produced(1, 1, 7, 1, 100, b"meta", ("frames",))

@@ -78,12 +78,29 @@ def test_a_chunk_that_is_missing_or_cut_off_is_not_published(tmp_path: Path, con
 def test_a_save_is_ended_with_a_manifest(tmp_path: Path) -> None:
     """The manifest names the chunks in their order, and what all their elements look like."""
     path = begun(tmp_path)
+    for chunk in (ONE, TWO):
+        write(path, chunk)
+        publish_chunk(s.PublishChunk(2000, path, chunk))
     assert write_marker(s.FinishSave(2000, path, "run", "lz4", (ONE, TWO), (SPEC,))) == s.SaveFinished(2000)
     found = read_manifest(path)
     assert [chunk.name for chunk in found.chunks] == ["chunks/chunk_0_0_5", "chunks/chunk_0_1_3"]
     assert (found.elements, found.run, found.compression, found.splittable) == (8, "run", "lz4", True)
     assert found.element_spec == TensorSpec((), np.int64)
     assert is_done(path)
+
+
+def test_a_save_whose_chunks_were_removed_is_not_done(tmp_path: Path) -> None:
+    """Nobody takes a folder for whole in which a chunk is missing that counted once."""
+    path = begun(tmp_path)
+    write(path, ONE)
+    publish_chunk(s.PublishChunk(2000, path, ONE))
+    assert write_marker(s.FinishSave(2000, path, "run", "lz4", (ONE, TWO), (SPEC,))) == s.SaveFinished(2000)
+    assert not is_done(path)
+    found = read_save_error(path)
+    assert found is not None
+    assert found.error == "DataLossError"
+    assert "Found missing chunk" in found.text
+    assert "chunk_0_1_3" in found.text
 
 
 def test_a_save_is_ended_with_an_error(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ import pytest
 
 from tests.iterators.checks import check_restore, outcomes, plain, provided, run
 from zmqdata import nodes
+from zmqdata.blocks import copied
 from zmqdata.errors import FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, cache, make_iterator
-from zmqdata.iterators.cache import Tape, copied
+from zmqdata.iterators.cache import Tape
 
 Point = namedtuple("Point", "x y")
 

@@ -170,6 +170,19 @@ def test_objects_and_classes_of_shipped_modules_travel(kites: Any, away: Any) ->
     assert (kite.size, kite.form is form, type(kite) is module.Kite) == (3, True, True)
 
 
+def test_what_a_worker_was_shipped_goes_on_to_other_workers(kites: Any, away: Any) -> None:
+    """A function that runs on a worker and distributes again takes along what came along, whether it says so or not."""
+    packed = pack_pipeline(kites(1).version, ship=["kites"])
+    away()
+    function = open_pipeline(packed)
+    module = sys.modules[function.__module__]
+    for ship in ((), [module]):
+        again = pack_pipeline(lambda x: function(x), ship=ship)
+        assert again.shipped == packed.shipped
+        assert {digest: bytes(again.contents[digest]) for digest in packed.shipped} == packed.contents
+        assert open_pipeline(again)(7) == (1, 2, (7, "red"))
+
+
 def test_small_files_come_along(kites: Any, away: Any) -> None:
     """A file beside the source is found by ``__file__``."""
     packed = pack_pipeline(kites(4).label, ship=["kites"])

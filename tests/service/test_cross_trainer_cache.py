@@ -45,6 +45,15 @@ def test_a_function_runs_once_for_all(one: Service) -> None:
     assert list(islice(first, 100)) == list(islice(second, 100))
 
 
+def test_what_a_job_writes_to_its_elements_is_its_own(one: Service) -> None:
+    """Also within one process, where elements are taken as they are."""
+    dataset = endless().map(lambda x: np.full(2, x))
+    first, second = (reader(one, name, dataset, target_workers="LOCAL") for name in ("first", "second"))
+    for element in islice(first, 100):
+        element[:] = -1
+    assert [int(x[0]) for x in islice(second, 100)] == list(range(100))
+
+
 def test_equal_ids_share_one_copy(one: Service) -> None:
     """Two clients of one training job get disjoint elements."""
     first, second = reader(one, "same"), reader(one, "same")

@@ -71,6 +71,20 @@ def test_a_removed_part_is_gone(folder: PartFolder) -> None:
     assert folder.size_of(DIGEST) is None
 
 
+def test_only_the_file_that_was_looked_at_is_removed(folder: PartFolder) -> None:
+    """One that took its place meanwhile stays."""
+    folder.put(DIGEST, b"damaged")
+    with folder.path(DIGEST).open("rb") as damaged:
+        folder.remove(DIGEST)
+        folder.put(DIGEST, CONTENT)
+        folder.remove_whole(DIGEST, damaged.fileno())
+        assert folder.read(DIGEST, 0, len(CONTENT)) == CONTENT
+    with folder.path(DIGEST).open("rb") as sound:
+        folder.remove_whole(DIGEST, sound.fileno())
+        folder.remove_whole(DIGEST, sound.fileno())
+    assert folder.whole() == []
+
+
 def test_one_process_at_a_time_has_a_claim(folder: PartFolder) -> None:
     """The claim ends with its descriptor, as it does when its owner dies; what was written stays."""
     first = folder.claim(DIGEST)

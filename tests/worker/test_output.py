@@ -19,10 +19,10 @@ class Press:
     """An output, and the blocks that it has handed over."""
 
     def __init__(self, **definition: Any) -> None:
-        skip = definition.pop("skip", ())
+        skip, window = definition.pop("skip", ()), definition.pop("window", BLOCK_BYTES)
         task = TaskDefinition(1, 2, 2000, "dataset", "digest", "OFF", 1, None, (), skip, **definition)
         self.posted: list[Any] = []
-        self.output = Output(task, self.posted.append, lambda: Compression(None), "worker", lambda error: error)
+        self.output = Output(task, self.posted.append, lambda: Compression(None), "worker", lambda error: error, window)
 
     def add(self, *elements: Any) -> None:
         for element in elements:
@@ -63,6 +63,16 @@ def test_elements_are_collected_until_somebody_wants_them() -> None:
     press.output.hand_over()
     assert press.blocks == [(0, 3, [8])]
     assert press.output.number == 4
+
+
+def test_no_block_of_a_cache_is_larger_than_its_window() -> None:
+    """But for a single element, wherever it comes; so it is found out that the window cannot hold it."""
+    press = Press(cache=True, window=100)
+    small, large = np.zeros(5), np.zeros(20)
+    press.add(small, small, large, small, small, small)
+    press.output.hand_over()
+    sizes = [(first, sum(element.nbytes for element in elements)) for _, first, elements in press.blocks]
+    assert sizes == [(0, 80), (2, 160), (3, 80), (5, 40)]
 
 
 def test_a_full_block_is_handed_over() -> None:

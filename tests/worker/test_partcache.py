@@ -92,6 +92,27 @@ def test_a_corrupted_file_is_fetched_anew(make: Callable[..., Cache], tmp_path: 
         make().fill()
 
 
+def test_a_damaged_file_found_by_several_is_fetched_by_one(make: Callable[..., Cache], tmp_path: Path) -> None:
+    """Who finds the damage while another fetches the part anew takes nothing away from that one."""
+    one, other = make(), make()
+    assert one.claim() == c.PartClaimed(DIGEST, 0, True)
+    assert one.keep(0, CONTENT[:100]) == c.PieceKept(DIGEST, 100)
+    (tmp_path / "cache" / DIGEST).write_bytes(bytes(SIZE))
+    assert other.claim() == c.PartClaimed(DIGEST, 0, False)
+    assert one.keep(100, CONTENT[100:]) == c.PieceKept(DIGEST, SIZE)
+    assert other.claim() == c.PartClaimed(DIGEST, SIZE, False)
+
+
+def test_a_part_whose_file_was_taken_away_is_claimed_anew(make: Callable[..., Cache], tmp_path: Path) -> None:
+    """A piece that does not follow is broken once; behind the next claim all is well."""
+    one = make()
+    one.claim()
+    one.keep(0, CONTENT[:100])
+    (tmp_path / "cache" / f"{DIGEST}.partial").unlink()
+    assert one.keep(100, CONTENT[100:]) == c.PieceKept(DIGEST, 0, True)
+    one.fill()
+
+
 def test_a_file_of_full_length_without_its_name_is_fetched_anew(make: Callable[..., Cache], tmp_path: Path) -> None:
     """Whoever wrote it died before it was checked."""
     make().fill()

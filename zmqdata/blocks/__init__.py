@@ -28,7 +28,7 @@ from zmqdata.blocks.codec import (
     decode_meta,
 )
 from zmqdata.blocks.compression import CODECS, Compression, validate_compression
-from zmqdata.blocks.references import ReferenceBuilder, ReferencedBlock
+from zmqdata.blocks.references import ReferenceBuilder, ReferencedBlock, copied, size_of
 from zmqdata.blocks.structures import Structure
 
 __all__ = [
@@ -43,7 +43,9 @@ __all__ = [
     "ReferenceBuilder",
     "ReferencedBlock",
     "Structure",
+    "copied",
     "decode_block",
     "decode_meta",
+    "size_of",
     "validate_compression",
 ]

@@ -9,12 +9,21 @@ from typing import Any
 import numpy as np
 
 from zmqdata.ragged import RaggedTensor
+from zmqdata.specs import map_structure
 
 MAX_ELEMENTS = 4096
+_UNCHANGEABLE = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | frozenset(
+    {int, float, bool, complex, str, bytes, type(None), np.str_}
+)
 
 
 class ReferencedBlock:
     """Elements as they were made; whoever takes them owns them.
+
+    Args:
+        elements: the elements.
+        nbytes: about their bytes in memory.
+        shared: whether several take them; each then gets arrays of its own.
 
     Attributes:
         count: number of elements.
@@ -23,11 +32,12 @@ class ReferencedBlock:
         frames: the block itself, in place of frames.
     """
 
-    def __init__(self, elements: list[Any], nbytes: int) -> None:
+    def __init__(self, elements: list[Any], nbytes: int, shared: bool = False) -> None:
         self.count = len(elements)
         self.nbytes = nbytes
         self.meta = b""
         self._elements = elements
+        self._shared = shared
 
     @property
     def frames(self) -> ReferencedBlock:
@@ -35,11 +45,15 @@ class ReferencedBlock:
 
     def elements(self, skip: int = 0) -> Iterator[Any]:
         """The elements in order, without the first ``skip``."""
-        return iter(self._elements[skip:])
+        elements = iter(self._elements[skip:])
+        return map(copied, elements) if self._shared else elements
 
 
 class ReferenceBuilder:
     """Collects elements for one block, whatever they are. Its interface is that of ``BlockBuilder``.
+
+    Args:
+        shared: whether several will take them.
 
     >>> builder = ReferenceBuilder()
     >>> [builder.add(element) for element in ({"x": 1}, object)]
@@ -48,8 +62,9 @@ class ReferenceBuilder:
     [{'x': 1}, <class 'object'>]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, shared: bool = False) -> None:
         self.nbytes = 0
+        self._shared = shared
         self._elements: list[Any] = []
 
     @property
@@ -77,9 +92,28 @@ class ReferenceBuilder:
         """The block of all elements collected; the builder is empty afterwards. Nothing is compressed."""
         if not self._elements:
             raise ValueError("a block without elements cannot be built: add() one first")
-        block = ReferencedBlock(self._elements, self.nbytes)
+        block = ReferencedBlock(self._elements, self.nbytes, self._shared)
         self._elements, self.nbytes = [], 0
         return block
+
+
+def copied(element: Any) -> Any:
+    """An element with arrays of its own.
+
+    >>> kept = {"x": np.zeros(1)}
+    >>> copied(kept)["x"] is kept["x"]
+    False
+    """
+    kind = type(element)
+    if kind in _UNCHANGEABLE:
+        return element
+    if kind is np.ndarray:
+        return element.copy()
+    if kind is dict:
+        return {key: copied(part) for key, part in element.items()}
+    if kind is tuple:
+        return tuple([copied(part) for part in element])
+    return map_structure(lambda leaf: leaf.copy() if isinstance(leaf, (np.ndarray, RaggedTensor)) else leaf, element)
 
 
 def size_of(element: object) -> int:

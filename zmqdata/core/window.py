@@ -45,6 +45,11 @@ def fitting(event: Produced, size: int, worker: str) -> Produced:
     return replace(event, meta=b"", frames=(), failure=failure)
 
 
+def _kept(portion: Portion) -> int:
+    """The bytes that a block takes; an error that stands for a large element does not take what that would have."""
+    return len(portion.failure) or portion.size
+
+
 class Windowed:
     """Every trainer id gets every block that is in the window when its turn comes.
 
@@ -84,9 +89,9 @@ class Windowed:
 
     def add(self, portion: Portion) -> None:
         self.blocks.append(portion)
-        self._held += portion.size
+        self._held += _kept(portion)
         while self._held > self.size and len(self.blocks) > 1:
-            self._held -= self.blocks.popleft().size
+            self._held -= _kept(self.blocks.popleft())
 
     def deal(self, usable: Callable[[Stream], bool]) -> Iterator[tuple[Stream, Portion]]:
         ready = [stream for stream in self.streams.values() if usable(stream)]

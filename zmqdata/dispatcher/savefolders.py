@@ -109,13 +109,30 @@ def _publish(files: Files, path: str, chunk: s.SaveChunk) -> None:
 def write_marker(command: s.FinishSave) -> s.SaveFinished:
     """Ends a save: with a manifest and ``DONE``, or with ``ERROR``."""
     try:
-        if command.error:
-            fail_save(command.path, SaveError(command.error, command.text, command.failure.hex()))
+        failed = _failure_of(command)
+        if failed is not None:
+            fail_save(command.path, failed)
         else:
             finish_save(command.path, _manifest(command))
     except Exception as error:  # a full disk, perhaps: it is tried again
         return s.SaveFinished(command.iteration, str(error) or type(error).__name__)
     return s.SaveFinished(command.iteration)
+
+
+def _failure_of(command: s.FinishSave) -> SaveError | None:
+    """Why a save has failed; None where it has not. What counts must still be there: anybody may remove files."""
+    if command.error:
+        return SaveError(command.error, command.text, command.failure.hex())
+    there = set(files_of(command.path).names(f"{command.path}/{CHUNKS}"))
+    missing = [name for name in map(str, map(name_of, command.chunks)) if name not in there]
+    if not missing:
+        return None
+    text = (
+        f"Found missing chunk {chunk_path(command.path, missing[0])}, and {len(missing) - 1} more: what the save had "
+        "written was removed while it ran. Save again to another path, and leave its folder alone until it is done"
+    )
+    log.error("the save to %s failed: %s", command.path, text)
+    return SaveError(DataLossError.__name__, text)
 
 
 def _manifest(command: s.FinishSave) -> Manifest:

@@ -7,38 +7,14 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from zmqdata import nodes
+from zmqdata.blocks import copied
 from zmqdata.errors import DataServiceError, FailedPreconditionError
 from zmqdata.iterators.base import Context, ElementIterator, input_iterator
-from zmqdata.specs import map_structure
 
 _HOLE = object()
 _MARK_EVERY = 64
 _MOST_MARKS = 64
-_UNCHANGEABLE = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | frozenset(
-    {int, float, bool, complex, str, bytes, type(None), np.str_}
-)
-
-
-def copied(element: Any) -> Any:
-    """An element with arrays of its own.
-
-    >>> kept = {"x": np.zeros(1)}
-    >>> copied(kept)["x"] is kept["x"]
-    False
-    """
-    kind = type(element)
-    if kind in _UNCHANGEABLE:
-        return element
-    if kind is np.ndarray:
-        return element.copy()
-    if kind is dict:
-        return {key: copied(part) for key, part in element.items()}
-    if kind is tuple:
-        return tuple([copied(part) for part in element])
-    return map_structure(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, element)
 
 
 def identity(context: Context) -> list[int]:

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from zmqdata.errors import FailedPreconditionError
+from zmqdata.failures import MISSING_MODULE
 from zmqdata.pipelines.fingerprints import Fingerprint, fingerprint, nodes_in_order
 from zmqdata.pipelines.shipped import install
-from zmqdata.pipelines.shipping import pack_sources
+from zmqdata.pipelines.shipping import carried_sources, pack_sources
 from zmqdata.pipelines.unsendable import describe_trail, qualified_name
 from zmqdata.shippednames import plain_name
 
@@ -122,6 +123,8 @@ that makes it, for example to Dataset.from_generator, or the values as a list.
         pickler.dump(tuple(nodes_in_order(node)))
     except UnsendableError as error:
         raise TypeError(_why_not(error)) from error.__cause__
+    for name in pickler.modules:
+        archives.update(carried_sources(name) or {})
     try:
         identity = _identity(node, archives)
     except RecursionError as error:
@@ -253,18 +256,13 @@ def _can_import(name: str) -> bool:
 
 
 _BY_VALUE = "or define the function in the training script so it travels by value."
-_REMEDIES = (
-    "If it is yours, send it along: distribute(..., ship=[the module]), or define what is used of it in the training "
-    "script, which travels by itself. Otherwise install it on the worker (pip install), or start the worker where "
-    "Python finds it (the same folder or PYTHONPATH as the training script)."
-)
 
 
 def _missing_text(names: str, packed: PackedPipeline) -> str:
     noun = "modules" if "," in names else "module"
     return (
         f"the pipeline needs {noun} {names} which {_here()} cannot import ({_there(packed)}). "
-        f"{_REMEDIES}"
+        f"{MISSING_MODULE}"
     )
 
 

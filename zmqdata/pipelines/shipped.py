@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.pipelines.shipping import SourceArchive
+from zmqdata.pipelines.shipping import SOURCES, SourceArchive
 from zmqdata.shippednames import PREFIX
 
 
@@ -129,6 +129,7 @@ def install(archives: Mapping[str, bytes | memoryview], folder: Path | None = No
         sys.meta_path.insert(0, _Finder)
     package = types.ModuleType(root)
     package.__path__ = [str(parent / root)]
+    setattr(package, SOURCES, dict(archives))
     sys.modules.setdefault(root, package)
     return _shipments.setdefault(root, Shipment(root, frozenset(archive.name for archive in opened)))
 

@@ -17,6 +17,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from zmqdata.shippednames import PREFIX
+
+SOURCES = "__zmqdata_sources__"
+"""Attribute of the package of a shipment: its archives, by digest."""
 MOST_FILE_BYTES = 8 << 20
 MOST_BYTES = 64 << 20
 
@@ -64,12 +68,28 @@ def pack_sources(ship: object) -> dict[str, bytes]:
             f"`ship` must be a list of modules, names of modules or paths, got {ship!r}; for a single one: ship=[...]"
         )
     archives: dict[str, SourceArchive] = {}
+    carried: dict[str, bytes] = {}
     for wanted in ship:
+        came_along = carried_sources(wanted.__name__) if isinstance(wanted, types.ModuleType) else None
+        if came_along is not None:
+            carried.update(came_along)
+            continue
         archive = _archive(wanted)
         if archives.setdefault(archive.name, archive) != archive:
             raise ValueError(f"`ship` names two different modules {archive.name!r}; leave one of them out.")
     contents = [msgspec.msgpack.encode(archives[name]) for name in sorted(archives)]
-    return {hashlib.sha256(content).hexdigest(): content for content in contents}
+    return {**carried, **{hashlib.sha256(content).hexdigest(): content for content in contents}}
+
+
+def carried_sources(module: str) -> dict[str, bytes] | None:
+    """What a module came along with, by digest, if this is a worker that it was shipped to: all of it goes on.
+
+    >>> carried_sources("json") is None
+    True
+    """
+    root = module.partition(".")[0]
+    sources = getattr(sys.modules.get(root), SOURCES, None) if root.startswith(PREFIX) else None
+    return None if sources is None else {digest: bytes(content) for digest, content in sources.items()}
 
 
 def _archive(wanted: Any) -> SourceArchive:

@@ -105,6 +105,16 @@ class PartFolder:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 
+    def remove_whole(self, digest: str, descriptor: int) -> None:
+        """Removes the file of a part that is open under ``descriptor``, unless another has its name by now.
+
+        Checking it takes a while: somebody else may have found the damage too, and be fetching the part, or have it.
+        """
+        path = self.path(digest)
+        with contextlib.suppress(OSError):
+            if path.stat().st_ino == os.fstat(descriptor).st_ino:
+                path.unlink()
+
     def claim(self, digest: str) -> int | None:
         """Locks a part that is not whole against other processes, for as long as the descriptor is open.
 

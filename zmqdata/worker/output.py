@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import commands as c
-from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder
+from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder, size_of
 from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures import encode_failure
@@ -33,11 +33,13 @@ class Failure:
 class Lane:
     """A block in the making."""
 
-    def __init__(self, index: int, by_reference: bool, is_saved: bool) -> None:
+    def __init__(self, index: int, definition: TaskDefinition) -> None:
         self.index = index
-        # Who reads a file would unpickle a stranger's bytes.
         self.builder: BlockBuilder | ReferenceBuilder = (
-            ReferenceBuilder() if by_reference else BlockBuilder(allow_objects=not is_saved)
+            ReferenceBuilder(shared=definition.cache)
+            if definition.by_reference
+            # Who reads a file would unpickle a stranger's bytes.
+            else BlockBuilder(allow_objects=not definition.save_path)
         )
         self.first = 0
 
@@ -53,6 +55,8 @@ class Output:
         compression: what a block is compressed with that is handed over now.
         worker: our address, for error texts.
         placed: names the place in the user's code where an error belongs.
+        window: the bytes of a cross-trainer cache: no block is larger unless it is a single element, so that one too
+            large is found out.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Output:
         compression: Callable[[], Compression],
         worker: str,
         placed: Placed,
+        window: int = BLOCK_BYTES,
     ) -> None:
         self.definition = definition
         self.number = 0
@@ -72,9 +77,10 @@ class Output:
         self._placed = placed
         self._skip = RangeSet(definition.skip)
         lanes = range(definition.num_consumers or 1)
-        self._lanes = [Lane(index, definition.by_reference, bool(definition.save_path)) for index in lanes]
+        self._lanes = [Lane(index, definition) for index in lanes]
         self._passed = definition.passed or (0,) * len(self._lanes)
         self._round: list[Any] = []
+        self._full = min(BLOCK_BYTES, window) if definition.cache else BLOCK_BYTES
         self._most = min(BLOCK_ELEMENTS, definition.block_elements or BLOCK_ELEMENTS)
         self._hungry = False
         self._lock = threading.Lock()
@@ -145,7 +151,10 @@ class Output:
     def _put(self, lane: Lane, number: int, element: Any) -> None:
         if isinstance(element, Failure):
             self._put_failure(lane, number, element.error)
-        elif not self._taken(lane, number, lambda: lane.builder.add(element, describe=False)):
+            return
+        if self.definition.cache and lane.builder.nbytes + size_of(element) > self._full:
+            self.hand_over()
+        if not self._taken(lane, number, lambda: lane.builder.add(element, describe=False)):
             # Not with the lock held: objects may be pickled, which takes a while and runs the user's code.
             try:
                 described: Any = lane.builder.describe(element)
@@ -163,7 +172,7 @@ class Output:
                 return False
             if lane.builder.count == 1:
                 lane.first = number
-            if lane.builder.nbytes >= BLOCK_BYTES or lane.builder.count >= self._most:
+            if lane.builder.nbytes >= self._full or lane.builder.count >= self._most:
                 self._emit(lane)
             return True
 

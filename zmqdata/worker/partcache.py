@@ -105,6 +105,8 @@ class PartCache:
             broken = have != command.offset + len(command.content)
             if have == command.size:
                 broken = not folder.complete(command.digest) or not self._hold(folder, command.digest, have, True)
+            if broken or have == command.size:
+                # A broken one begins anew with another claim: the file that this one locks may have lost its name.
                 self._unclaim(command.digest)
             self._report(c.PieceKept(command.digest, 0 if broken else have, broken))
         except OSError as error:
@@ -122,8 +124,8 @@ class PartCache:
         except FileNotFoundError:
             return False
         if os.fstat(descriptor).st_size != size or not (checked or digest_of(path) == digest):
+            folder.remove_whole(digest, descriptor)
             os.close(descriptor)
-            folder.remove(digest)
             return False
         os.utime(descriptor)
         with self._lock:

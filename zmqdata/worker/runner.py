@@ -60,6 +60,7 @@ class TaskRunner:
         worker: our address, for error texts.
         has_far_client: whether somebody on another host reads; on one host "AUTO" compresses nothing.
         find_part: gives the content of a part of the pipeline by its digest.
+        window: the bytes of a cross-trainer cache.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class TaskRunner:
         worker: str,
         has_far_client: Callable[[], bool],
         find_part: FindPart,
+        window: int,
     ) -> None:
         self.definition = definition
         self.key = (definition.task, definition.attempt)
@@ -84,7 +86,7 @@ class TaskRunner:
         self._has_far_client = has_far_client
         self._far_compression = Compression(definition.compression)
         self._near_compression = Compression(definition.compression, local=True)
-        self._output = Output(definition, post, self._compression, worker, self._placed)
+        self._output = Output(definition, post, self._compression, worker, self._placed, window)
         self._allowed = 0
         self._stopped = False
         self._changed = threading.Condition()

@@ -215,6 +215,7 @@ class WorkerShell:
             self.address,
             lambda: is_saved or self.links.has_far_client,
             self.parts.find,
+            self.core.profile.cache_bytes,
         )
         if is_saved:
             self.chunks.begin(runner.key, definition.save_path, definition.stream)
