@@ -301,6 +301,15 @@ class Exhausted:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """Event: a runner can not run its task at all; ``failure`` says why, in the form of ``Block.failure``."""
+
+    task: int
+    attempt: int
+    failure: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class BindLink:
     """Command: bind a PUSH socket for this link; answered by ``LinkBound``."""
 
@@ -419,10 +428,14 @@ class Weave:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Command: nothing more will come. With an error, the training loop gets it at that place."""
+    """Command: nothing more will come. With an error, the training loop gets it at that place.
+
+    ``failure``: a pipeline's failure, to raise in place of the error.
+    """
 
     error: str = ""
     text: str = ""
+    failure: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,18 @@ def encode_failure(error: BaseException, element: int, worker: str) -> bytes:
     return msgspec.msgpack.encode(Failure(text, node, element, worker, service_error, describe_exception(cause)))
 
 
+def told_by(encoded: bytes) -> tuple[str, str]:
+    """The error that a failure stands for: the name of its class and, without tracebacks, its text.
+
+    Bytes that are no failure stand for the ``ProtocolError`` that says so.
+    """
+    try:
+        error = decode_failure(encoded)
+    except ProtocolError as unreadable:
+        return type(unreadable).__name__, str(unreadable)
+    return type(error).__name__, str(error.args[0])
+
+
 def decode_failure(encoded: bytes) -> DataServiceError:
     """The exception to raise at the consumer.
 

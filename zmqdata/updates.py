@@ -239,11 +239,15 @@ class CloseTaskListUpdate(Update, frozen=True):
 
 
 class FailIterationUpdate(Update, frozen=True):
-    """An iteration can not go on; whoever reads it, now or later, gets this error."""
+    """An iteration can not go on; whoever reads it, now or later, gets this error.
+
+    ``failure``: what a worker said of its pipeline, where that is the reason.
+    """
 
     iteration: int
     error: str
     text: str
+    failure: bytes = b""
 
 
 class CommitChunkUpdate(Update, frozen=True):

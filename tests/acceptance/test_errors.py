@@ -69,7 +69,6 @@ def test_what_is_loaded_is_what_was_saved(tmp_path: Any) -> None:
 
 
 @pytest.mark.claim("4.2c")
-@pytest.mark.xfail(reason="the error counts as delivered to the first reader; the next one sees an empty job")
 def test_refusals_reach_every_reader(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
     """An error that concerns the whole job is raised again for each reader that comes, and at once."""
     cluster = make_cluster(1)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from itertools import islice
 
+import pytest
+
 from zmqdata.client.delivery import Delivery, End
-from zmqdata.commands import Deliver, HandedOut
-from zmqdata.errors import UnavailableError
+from zmqdata.commands import Deliver, Finish, HandedOut
+from zmqdata.errors import DataServiceError, FailedPreconditionError, PipelineError, UnavailableError
+from zmqdata.failures import encode_failure
 from zmqdata.messages import Block
 
 
@@ -48,3 +51,27 @@ def test_an_error_is_raised_once() -> None:
     end, failed = End(error), Delivery((Deliver(block(7, 0, 1), error, 0, 1),), [[None]], error)
     assert (end.take_error(), end.take_error()) == (error, None)
     assert (failed.take_failure(), failed.take_failure(), failed.left) == (error, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("finish", "kind", "text"),
+    [
+        (Finish("FailedPreconditionError", "why"), FailedPreconditionError, "why"),
+        (Finish("OfAnotherVersion", "why"), DataServiceError, "why"),
+        (Finish("PipelineError", "short", encode_failure(KeyError("x"), 0, "w")), PipelineError, "KeyError: 'x'"),
+        (Finish("FailedPreconditionError", "why", b"nonsense"), FailedPreconditionError, "why"),
+    ],
+)
+def test_the_error_of_an_end(finish: Finish, kind: type[Exception], text: str) -> None:
+    """A pipeline's failure comes with all that is known of it; what cannot be read gives way to name and text."""
+    error = End.by(finish).take_error()
+    assert type(error) is kind
+    assert text in str(error)
+
+
+def test_an_end_without_an_error() -> None:
+    """Most iterations end without one, and an error is raised once."""
+    assert End.by(Finish()).take_error() is None
+    end = End.by(Finish("DataLossError", "why"))
+    assert end.take_error() is not None
+    assert end.take_error() is None

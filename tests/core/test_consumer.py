@@ -116,6 +116,13 @@ def test_a_refusal_is_raised_at_the_users_call() -> None:
     assert reader.sent(c.Finish) == c.Finish("NotFoundError", "text")
 
 
+def test_a_pipelines_failure_comes_with_the_refusal() -> None:
+    """All that a worker said of it reaches the training loop."""
+    reader = Reader()
+    reader.hear(D, m.RequestRefused("me", "PipelineError", "text", b"all of it"))
+    assert reader.sent(c.Finish) == c.Finish("PipelineError", "text", b"all of it")
+
+
 # --- elements
 
 

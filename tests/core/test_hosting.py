@@ -13,7 +13,8 @@ from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.placement import Placement, WorkerFacts
 from zmqdata.core.state import Iteration, Task
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.failures import encode_failure
 from zmqdata.splits import IndexSplits, Split
 
 
@@ -370,11 +371,34 @@ def test_a_failed_iteration_leaves_no_task_behind() -> None:
     hosts = Hosts("k")
     hosts.add("a")
     hosts.done()
-    hosts.hosting.fail(hosts.iteration, InvalidArgumentError, "it can not be")
+    hosts.hosting.fail(hosts.iteration, "InvalidArgumentError", "it can not be")
     assert [one.task for one in hosts.messages(m.DropTask)] == [hosts.tasks[0].task]
     assert hosts.iteration.live_tasks == []
     hosts.hosting.refuse_failed("k", hosts.iteration)
     assert hosts.messages(m.RequestRefused) == [m.RequestRefused("k", "InvalidArgumentError", "it can not be")]
+
+
+def test_a_task_that_cannot_run_fails_its_iteration() -> None:
+    """However many others can run: its part would be missing. What its worker knows goes to every reader."""
+    failure = encode_failure(FailedPreconditionError("HINT is needed"), 0, "tcp://a")
+    hosts = Hosts("k", "l")
+    hosts.add("a", "b")
+    hosts.done()
+    report = m.TaskReport(hosts.tasks[0].task, 1, 0, None, failure=failure)
+    hosts.report("a", report)
+    refused = hosts.messages(m.RequestRefused)
+    assert refused == [m.RequestRefused(name, "FailedPreconditionError", "HINT is needed", failure) for name in "kl"]
+    assert hosts.iteration.live_tasks == []
+    hosts.report("a", report)
+    assert [type(one) for one in hosts.done()] == [m.DropTask]
+
+
+def test_what_a_worker_cannot_say_fails_an_iteration_too() -> None:
+    """Bytes that are no failure stand for the error that says so."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    hosts.report("a", m.TaskReport(hosts.tasks[0].task, 1, 0, None, failure=b"nonsense"))
+    assert [one.error for one in hosts.messages(m.RequestRefused)] == ["ProtocolError"]
 
 
 def test_local_jobs_have_tasks_beside_their_clients() -> None:
@@ -402,7 +426,7 @@ def test_a_failed_iteration_gets_no_further_task() -> None:
     """Whoever still joins one that has failed has nothing made for it."""
     hosts = Hosts("k")
     hosts.add("a")
-    hosts.hosting.fail(hosts.iteration, InvalidArgumentError, "it can not be")
+    hosts.hosting.fail(hosts.iteration, "InvalidArgumentError", "it can not be")
     hosts.add("b")
     hosts.hosting.staff(hosts.iteration)
     assert hosts.iteration.live_tasks == []

@@ -378,7 +378,7 @@ def test_a_failed_iteration_is_refused_to_all() -> None:
     """Who reads a failed iteration hears of it again with each heartbeat, and who joins it at once."""
     desk = Desk()
     desk.open("k")
-    desk.jobs.hosting.fail(desk.out.state.iterations[2000], ValueError, "broken")
+    desk.jobs.hosting.fail(desk.out.state.iterations[2000], "ValueError", "broken")
     assert desk.only(m.RequestRefused) == m.RequestRefused("k", "ValueError", "broken")
     desk.beat("k")
     assert desk.only(m.RequestRefused).request == "k"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
@@ -220,3 +222,18 @@ def test_only_the_facts_make_the_state() -> None:
         copy.apply(fact)
     assert vars(copy) == vars(lives.core.state)
     assert isinstance(facts[-1], u.BeginLifeUpdate)
+
+
+def test_a_failure_outlives_the_dispatcher() -> None:
+    """Who comes to a job that a pipeline's failure has ended gets that failure from each life of the dispatcher."""
+    lives = Lives("OFF")
+    lives.join("w")
+    lives.open("k")
+    task = next(iter(lives.core.state.tasks))
+    lives.beat("w", m.TaskReport(task, 1, 0, None, failure=b"no failure"))
+    refused = lives.sent(m.RequestRefused)
+    lives.hear("k", m.CloseIteration("k", 0, {}))
+    for reader in ("l", "n"):
+        lives.open(reader)
+        assert lives.sent(m.RequestRefused) == structs.replace(refused, request=reader)
+        lives.reborn()

@@ -152,7 +152,7 @@ class History:
 
     def fail_iteration(self) -> u.AnyUpdate | None:
         iteration = self.iteration()
-        return None if iteration is None else u.FailIterationUpdate(iteration, "DataLossError", "why")
+        return None if iteration is None else u.FailIterationUpdate(iteration, "DataLossError", "why", b"because")
 
     def remove_job(self) -> u.AnyUpdate | None:
         job = self.some([*self.state.jobs])

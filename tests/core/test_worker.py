@@ -99,6 +99,20 @@ def test_a_worker_without_a_dispatcher_ends() -> None:
     assert host.sent(c.Finish).error == "UnavailableError"
 
 
+def test_a_task_that_cannot_run_is_told_until_it_is_taken_away() -> None:
+    """It has no end meanwhile: its readers wait for the error and do not take it for empty."""
+    host = Host()
+    host.link()
+    host.grant(10)
+    host.feed(c.TaskFailed(1, 1, b"why"))
+    assert [report.failure for report in host.sent(m.WorkerHeartbeat).tasks] == [b"why"]
+    host.wait(1.0)
+    assert [(report.failure, report.total) for report in host.sent(m.WorkerHeartbeat).tasks] == [(b"why", None)]
+    assert host.pushed() == []
+    host.feed(c.TaskFailed(1, 9, b"why"))
+    assert host.commands == []
+
+
 def test_what_is_unknown_is_ignored() -> None:
     """Events and messages that are not meant for a worker change nothing."""
     host = Host()

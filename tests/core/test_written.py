@@ -10,6 +10,7 @@ from zmqdata import savecommands as s
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.streams import Portion
 from zmqdata.core.written import FIRST_CHUNK_SECONDS, REPEAT, Written
+from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures import encode_failure
 
 DEFINITION = m.TaskDefinition(1, 2, 2000, "dataset", "digest", "DYNAMIC", 1, None, (), (), save_path="/a", stream=3)
@@ -177,3 +178,13 @@ def test_no_client_gets_anything() -> None:
     assert dealing.streams == {}
     assert dealing.has_all(stream)
     assert dealing.release("client", RangeSet())
+
+
+def test_a_task_that_cannot_run_fails_its_save() -> None:
+    """The dispatcher is told why, as of an element that cannot be made."""
+    dealing = written()
+    failure = encode_failure(FailedPreconditionError("no such module"), 0, "worker")
+    dealing.fail(failure)
+    dealing.tick(0.0)
+    failed = m.SaveFailed("worker", *KEY, "FailedPreconditionError", "no such module", failure)
+    assert told(dealing) == [failed]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from zmqdata.commands import Deliver, HandedOut
-from zmqdata.errors import DataServiceError
+from zmqdata.commands import Deliver, Finish, HandedOut
+from zmqdata.errors import BY_NAME, DataServiceError, ProtocolError
+from zmqdata.failures import decode_failure
 from zmqdata.messages import Block
 
 
@@ -90,6 +92,14 @@ class End:
 
     def __init__(self, error: DataServiceError | None) -> None:
         self.error = error
+
+    @classmethod
+    def by(cls, command: Finish) -> End:
+        """The end that the core has decided on."""
+        if command.failure:
+            with contextlib.suppress(ProtocolError):
+                return cls(decode_failure(command.failure))
+        return cls(BY_NAME.get(command.error, DataServiceError)(command.text) if command.error else None)
 
     def take_error(self) -> DataServiceError | None:
         """The error, the first time."""

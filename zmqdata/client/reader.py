@@ -28,7 +28,6 @@ from zmqdata.client.decoding import decode_message, referred
 from zmqdata.client.delivery import Delivery, End
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
 from zmqdata.errors import (
-    BY_NAME,
     DataLossError,
     DataServiceError,
     FailedPreconditionError,
@@ -298,7 +297,7 @@ class ReaderShell:
             # The dispatcher has given this client up: what is queued here belongs to others by now.
             while len(self.queue) > 1:
                 self.queue.pop()
-        self._put(End(BY_NAME.get(command.error, DataServiceError)(command.text) if command.error else None))
+        self._put(End.by(command))
 
     def _put(self, item: Delivery | End) -> None:
         self.queue.append(item)

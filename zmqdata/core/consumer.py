@@ -181,7 +181,7 @@ class ConsumerCore:
 
     def _refused(self, message: m.RequestRefused, now: float) -> None:
         if message.request == self.profile.client:
-            self._finish(message.error, message.text, now)
+            self._finish(message.error, message.text, now, message.failure)
 
     def _link_refused(self, message: m.LinkRefused, now: float) -> None:
         """Tries again later, but where two sides can never talk: the elements of that worker would not come."""
@@ -308,12 +308,12 @@ class ConsumerCore:
     def _is_over(self) -> bool:
         return self.opened and self.reading.is_over(self.task_list.closed)
 
-    def _finish(self, error: str, text: str, now: float) -> None:
+    def _finish(self, error: str, text: str, now: float, failure: bytes = b"") -> None:
         """Reads no more: nobody may be left waiting for elements given to a training loop that has ended."""
         if not self.finished:
             self.finished = True
             if self._closing is None:
-                self._do(c.Finish(error, text))
+                self._do(c.Finish(error, text, failure))
             self.links.tend((), now)
 
     def _close(self, now: float) -> None:

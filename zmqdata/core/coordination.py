@@ -189,7 +189,7 @@ class Coordination:
             return
         since = self._missing_since.setdefault(iteration.iteration, now)
         if now - since >= iteration.job.consumer_timeout:
-            self.hosting.fail(iteration, UnavailableError, _nobody_came(iteration, missing))
+            self.hosting.fail(iteration, UnavailableError.__name__, _nobody_came(iteration, missing))
 
 
 def _consumer_of(iteration: Iteration, client: str) -> int | None:

@@ -21,7 +21,7 @@ class HostedTask:
     """A task that this worker hosts. ``dealing`` holds what it made, ``feeds`` are the ledgers of its sources.
 
     ``hungry``: a client waits for the next element. ``incomplete``: a client that is gone took elements with it that
-    are not here any more.
+    are not here any more. ``failure``: why it can not run; it has no end then, so that nobody takes it for empty.
     """
 
     definition: m.TaskDefinition
@@ -35,6 +35,7 @@ class HostedTask:
     dropped: int = 0
     hungry: bool = False
     incomplete: bool = False
+    failure: bytes = b""
     progress: float = 0.0
 
     @property
@@ -69,4 +70,6 @@ class HostedTask:
         """What the dispatcher is told of it."""
         idle = 0.0 if self.total is not None else now - self.progress
         incomplete = self.incomplete or any(stream.lacking for stream in self.dealing.streams.values())
-        return m.TaskReport(*self.key, self.produced, self.total, idle, incomplete, self.skipped, self.dropped)
+        return m.TaskReport(
+            *self.key, self.produced, self.total, idle, incomplete, self.skipped, self.dropped, self.failure
+        )

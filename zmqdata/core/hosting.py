@@ -16,6 +16,7 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.core.state import Iteration, Task
 from zmqdata.core.tasklists import TaskLists
 from zmqdata.errors import UnavailableError
+from zmqdata.failures import told_by
 
 
 class Hosting:
@@ -100,6 +101,8 @@ class Hosting:
                 self.out.send(peer, m.DropTask(report.task, report.attempt))
             elif report.incomplete and self._outlives_host(task):
                 self.fence(task)
+            elif report.failure:
+                self._fail_with(task, report.failure)
             elif report.total is not None and task.total is None:
                 self._end(task, report.total, report.dropped)
         for number in sorted(facts.tasks):
@@ -203,7 +206,7 @@ class Hosting:
                     f"away for {self.orphan_timeout:g} s, and a local shard can not be read "
                     "elsewhere. Start that worker again and iterate anew."
                 )
-                self.fail(iteration, UnavailableError, text)
+                self.fail(iteration, UnavailableError.__name__, text)
             else:
                 self._find_host(task)
 
@@ -212,10 +215,16 @@ class Hosting:
         if name is not None:
             self._host(task, name)
 
-    def fail(self, iteration: Iteration, error: type[Exception], text: str) -> None:
+    def _fail_with(self, task: Task, failure: bytes) -> None:
+        """A task that cannot run leaves an iteration without a part, however many others can: its readers must know."""
+        iteration = self.out.state.iterations[task.iteration]
+        if iteration.saving is None:  # that of a save is told by a message of its own
+            self.fail(iteration, *told_by(failure), failure)
+
+    def fail(self, iteration: Iteration, error: str, text: str, failure: bytes = b"") -> None:
         """Ends an iteration with an error, for those who read it now and those who come."""
         self.out.note("error", f"job {iteration.job.name}: {text}")
-        self.out.commit(u.FailIterationUpdate(iteration.iteration, error.__name__, text))
+        self.out.commit(u.FailIterationUpdate(iteration.iteration, error, text, failure))
         for task in iteration.live_tasks:
             if task.worker in self.facts:
                 self.facts[task.worker].drop(task.task)
@@ -228,8 +237,7 @@ class Hosting:
     def refuse_failed(self, client: str, iteration: Iteration) -> None:
         """Tells a client why its iteration can not go on."""
         if iteration.failure is not None:
-            error, text = iteration.failure
-            self.out.send(self.clients.peer(client), m.RequestRefused(client, error, text))
+            self.out.send(self.clients.peer(client), m.RequestRefused(client, *iteration.failure))
 
     def _host(self, task: Task, name: str) -> None:
         self.out.commit(u.HostTaskUpdate(task.task, max(1, task.attempt), name))

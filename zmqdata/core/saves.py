@@ -185,7 +185,7 @@ class Saves:
 
     def _fail(self, iteration: Iteration, error: type[Exception], text: str) -> None:
         if iteration.failure is None and iteration.saving is not None and not iteration.saving.ended:
-            self.hosting.fail(iteration, error, text)
+            self.hosting.fail(iteration, error.__name__, text)
 
     def tick(self, now: float) -> None:
         """Finds workers for streams, and has the marker written of saves that have come to their end."""

@@ -84,9 +84,9 @@ class Task:
 class Iteration:
     """One pass of a job. ``clients`` are those that read it now; ``closed``: it gets no further task.
 
-    ``local_workers`` are, per client, the addresses of workers in its process. ``failure``: the error, and its text,
-    that keeps it from going on. ``saving``: it has no clients, its elements are saved. ``running`` and ``ended`` count
-    the live tasks whose total is not, and is, known.
+    ``local_workers`` are, per client, the addresses of workers in its process. ``failure``: the error that keeps it
+    from going on, its text, and what is known of a pipeline that is at fault. ``saving``: it has no clients, its
+    elements are saved. ``running`` and ``ended`` count the live tasks whose total is not, and is, known.
     A coordinated job has ``rounds``, which elements of its tasks are then numbered by, and ``consumers``: the client
     that reads as each of them.
     """
@@ -101,7 +101,7 @@ class Iteration:
     local_workers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     num_shards: int = 0
     closed: bool = False
-    failure: tuple[str, str] | None = None
+    failure: tuple[str, str, bytes] | None = None
     running: int = 0
     ended: int = 0
     saving: Saving | None = None
@@ -347,7 +347,7 @@ class DispatcherState:
         self.iterations[update.iteration].closed = True
 
     def _fail_iteration(self, update: u.FailIterationUpdate) -> None:
-        self.iterations[update.iteration].failure = (update.error, update.text)
+        self.iterations[update.iteration].failure = (update.error, update.text, update.failure)
 
     def _commit_chunk(self, update: u.CommitChunkUpdate) -> None:
         task = self.tasks[update.task]

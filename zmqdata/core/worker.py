@@ -71,6 +71,7 @@ class WorkerCore:
             c.Tick: lambda event, now: self._tick(now),
             c.Produced: self._produced,
             c.Exhausted: self._exhausted,
+            c.TaskFailed: self._task_failed,
             c.LinkBound: self._link_bound,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
@@ -257,6 +258,13 @@ class WorkerCore:
             for feed in task.feeds:
                 feed.ask = None  # what was asked for ahead of time is not needed
             self._distribute(task)
+            self._heartbeat(now)
+
+    def _task_failed(self, event: c.TaskFailed, now: float) -> None:
+        task = self._task(event)
+        if task is not None:
+            task.failure = event.failure
+            self.writing.fail(task.dealing, event.failure)
             self._heartbeat(now)
 
     def _allow(self, task: HostedTask) -> None:

@@ -74,6 +74,11 @@ class Writing:
         if isinstance(dealing, Written):
             dealing.end()
 
+    def fail(self, dealing: Dealing, failure: bytes) -> None:
+        """A task can not be run."""
+        if isinstance(dealing, Written):
+            dealing.fail(failure)
+
     def drain(self, dealing: Dealing) -> list[object]:
         """What a task wants done with its chunks."""
         return dealing.drain() if isinstance(dealing, Written) else []

@@ -14,8 +14,7 @@ from zmqdata import messages as m
 from zmqdata import savecommands as s
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.streams import Portion, Stream
-from zmqdata.errors import ProtocolError
-from zmqdata.failures import decode_failure
+from zmqdata.failures import told_by
 
 REPEAT = 1.0
 FIRST_CHUNK_SECONDS = 5.0
@@ -68,7 +67,7 @@ class Written:
         if self._failure is not None:
             return
         if portion.failure:
-            self._fail(*_told_by(portion.failure), portion.failure)
+            self.fail(portion.failure)
             return
         if self._open is None:
             self._open, self._size, self._since = portion.first, 0, None
@@ -105,6 +104,10 @@ class Written:
         """The task makes no more."""
         self._ended = True
         self._close()
+
+    def fail(self, failure: bytes) -> None:
+        """An element, or all of the task, can not be made: the save fails."""
+        self._fail(*told_by(failure), failure)
 
     def _close(self) -> None:
         if self._open is not None:
@@ -156,12 +159,3 @@ class Written:
         if self._failure is None:
             # Told at the next tick, and behind it until the task is taken away.
             self._failure = (m.SaveFailed(self._worker, *self._key, error, text, failure), -REPEAT)
-
-
-def _told_by(failure: bytes) -> tuple[str, str]:
-    """The error that a failure stands for: its name and, in one line, its text."""
-    try:
-        error = decode_failure(failure)
-    except ProtocolError as unreadable:
-        return type(unreadable).__name__, str(unreadable)
-    return type(error).__name__, str(error.args[0])

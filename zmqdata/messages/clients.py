@@ -159,12 +159,14 @@ class DatasetDescribed(Message, frozen=True):
 class RequestRefused(Message, frozen=True):
     """An ask can not be granted, now or ever. ``request`` is the ask's request, client or worker id.
 
-    ``error`` names a class of ``zmqdata.errors``; the receiver raises it at the user's call.
+    ``error`` names a class of ``zmqdata.errors``; the receiver raises it at the user's call. Where a pipeline is at
+    fault, ``failure`` has all that is known, in the form of ``Block.failure``, and is raised instead.
     """
 
     request: str
     error: str
     text: str
+    failure: bytes = b""
 
 
 class IterationOpened(Message, frozen=True):

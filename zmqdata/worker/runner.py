@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from zmqdata import commands as c
 from zmqdata.blocks import Compression
 from zmqdata.errors import DataServiceError, FailedPreconditionError, InvalidArgumentError, PipelineError
+from zmqdata.failures import encode_failure
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.messages import TaskDefinition
 from zmqdata.nodes import Options, options_of
@@ -82,6 +83,7 @@ class TaskRunner:
         self._reason = reason
         self._find_part = find_part
         self._label = ""
+        self._worker = worker
         self._post = post
         self._has_far_client = has_far_client
         self._far_compression = Compression(definition.compression)
@@ -137,8 +139,7 @@ class TaskRunner:
         except Stopped:
             pass
         except BaseException as error:  # the boundary to user code: whatever it raises is data, sys.exit() too
-            self._output.fail_all(error)
-            self._finish(0)
+            self._fail(error)
         finally:
             if iterator is not None:
                 iterator.close()
@@ -201,6 +202,14 @@ class TaskRunner:
         placed = PipelineError(text, node=self._label)
         placed.__cause__ = error
         return placed
+
+    def _fail(self, error: BaseException) -> None:
+        """Nothing, or nothing more, can be made: that is no element's failure but the job's."""
+        self._output.hand_over()
+        self.quarantine.end()
+        if not self._stopped:
+            failure = encode_failure(self._placed(error), self._output.number, self._worker)
+            self._post(c.TaskFailed(*self.key, failure))
 
     def _finish(self, dropped: int) -> None:
         self._output.hand_over()
