@@ -88,6 +88,15 @@ def test_what_is_as_good_is_taken(kind: Any, given: dict[str, Any], final: objec
     assert (found, type(found)) == (final, type(final))
 
 
+def test_a_range_of_ports_is_an_entry_for_each() -> None:
+    """The processes of one worker, which take consecutive ports, need one word in the list of addresses."""
+    config = DispatcherConfig(worker_addresses=("a:7000-7002", "[::1]:80-80", "b:%port%", "c-1"))
+    assert config.worker_addresses == ("a:7000", "a:7001", "a:7002", "[::1]:80", "b:%port%", "c-1")
+    for wrong in ("a:7-6", "a:0-3", "a:65535-65536"):
+        with pytest.raises(ValueError, match=f"`worker_addresses` has the ports .* in '{wrong}'"):
+            DispatcherConfig(worker_addresses=(wrong,))
+
+
 def test_words_of_a_choice_have_one_form() -> None:
     """A word that is one of a few is taken in any case and kept in one."""
     assert DispatcherConfig(deployment_mode="colocated").deployment_mode == "COLOCATED"

@@ -6,6 +6,8 @@ touched here; that is for the servers.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ MOST_BYTES = 2**63 - 1
 PORT_MARK = "%port%"
 DATA_PORT_MARK = "%dts_port%"
 DEPLOYMENT_MODES = ("COLOCATED", "REMOTE", "HYBRID")
+_PORT_RANGE = re.compile(r"(?P<host>.+):(?P<first>[0-9]{1,5})-(?P<last>[0-9]{1,5})")
 DATA_TRANSPORTS = ("ipc", "tcp")
 SNAPSHOTS_PER_WORKER = 3
 MOST_SNAPSHOTS = 10_000
@@ -63,6 +66,7 @@ class DispatcherConfig:
     worker_addresses: tuple[str, ...] = setting(
         (),
         "the hosts that workers may register from, by name or address; without a port, or with %port%, any port of it; "
+        "HOST:A-B is an entry for each of these ports, as the processes of one worker have them; "
         "a name stands for its addresses too; empty: any host",
         flag="--worker-address",
         metavar="HOST[:PORT]",
@@ -78,7 +82,9 @@ class DispatcherConfig:
     worker_timeout_ms: int = milliseconds(
         10_000,
         "how long a connection may be without ZeroMQ's heartbeats before it is given up, in milliseconds; a worker "
-        "that is connected is never lost, however silent, one whose connection ended is lost disconnect_grace_ms later",
+        "that is connected is never lost, however silent, one whose connection ended is lost disconnect_grace_ms "
+        "later; so long a static part waits for a worker that has not come, and a restarted dispatcher for the workers "
+        "that it had",
     )
     worker_max_concurrent_snapshots: int = setting(
         SNAPSHOTS_PER_WORKER,
@@ -127,6 +133,7 @@ class DispatcherConfig:
         _check_protocol(self.protocol)
         if not all(entry.strip() for entry in self.worker_addresses):
             raise ValueError(f"`worker_addresses` must not have empty entries, got {self.worker_addresses!r}")
+        object.__setattr__(self, "worker_addresses", tuple(_one_per_port(self.worker_addresses)))
         if self.worker_max_concurrent_snapshots == 0:
             object.__setattr__(self, "worker_max_concurrent_snapshots", SNAPSHOTS_PER_WORKER)
         if self.fault_tolerant_mode is None:
@@ -313,6 +320,22 @@ class WorkerConfig:
             0
         """
         return from_environment(cls, explicit)
+
+
+def _one_per_port(entries: Iterable[str]) -> Iterator[str]:
+    """The entries, with one for each port where there is a range of them."""
+    for entry in entries:
+        match = _PORT_RANGE.fullmatch(entry)
+        if match is None:
+            yield entry
+            continue
+        first, last = int(match["first"]), int(match["last"])
+        if not 0 < first <= last <= MOST_PORT:
+            raise ValueError(
+                f"`worker_addresses` has the ports {first}-{last} in {entry!r}: the first must not be above the last, "
+                f"both between 1 and {MOST_PORT}"
+            )
+        yield from (f"{match['host']}:{port}" for port in range(first, last + 1))
 
 
 def _port_in(address: str, mark: str) -> str:

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.dispatcher import DispatcherCore
+from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
 from zmqdata.core.state import Iteration
 from zmqdata.splits import IndexSplits
 from zmqdata.testing import Transcript
@@ -25,8 +25,8 @@ class Desk(Transcript):
 
     core: DispatcherCore
 
-    def __init__(self, workers: int = 2, **job: Any) -> None:
-        super().__init__(DispatcherCore(1))
+    def __init__(self, workers: int = 2, times: DispatcherTimes | None = None, **job: Any) -> None:
+        super().__init__(DispatcherCore(1, times or DispatcherTimes()))
         self.job = structs.replace(JOB, **job)
         self.hear("somebody", m.RegisterDataset("request", "dataset", DESCRIPTION, b"pipeline"))
         for number in range(workers):
@@ -239,6 +239,25 @@ def test_those_who_wait_are_not_kept_waiting_for_ever() -> None:
     assert desk.sent(m.RequestRefused).text == refusal.text
     desk.beat("k", steps=1, near=4)
     assert desk.plan.horizon == 0
+
+
+def test_silence_between_two_heartbeats_is_waiting_too() -> None:
+    """A ``client_timeout`` shorter than a heartbeat does not begin the wait anew with each of them."""
+    desk = Desk(times=DispatcherTimes(client_timeout=0.3), consumer_timeout=10.0)
+    desk.open("k", 0)
+    for _ in range(11):
+        desk.wait(1.0)
+        assert desk.core.jobs.absent == {"k"} or desk.iteration.failure is not None
+        desk.beat("k")
+    assert "for 10 s (consumer_timeout)" in desk.sent(m.RequestRefused).text
+
+
+def test_the_dead_wait_for_nobody() -> None:
+    """An iteration whose consumers say nothing any more does not fail: it may be gone on with."""
+    desk = Desk()
+    desk.open("k", 0)
+    desk.wait(200.0)
+    assert desk.iteration.failure is None
 
 
 def test_who_can_read_to_the_end_waits_for_nobody() -> None:

@@ -24,8 +24,9 @@ class Lives(Transcript):
 
     core: DispatcherCore
 
-    def __init__(self, mode: str = "DYNAMIC", addresses: tuple[str, ...] = ()) -> None:
+    def __init__(self, mode: str = "DYNAMIC", addresses: tuple[str, ...] = (), **times: float) -> None:
         self.addresses = addresses
+        self.times = DispatcherTimes(**times)
         super().__init__(self._make(1))
         self.feed_all(self.core.resume(0.0))
         description = m.DatasetDescription(DIGEST, "print", (IndexSplits(100),), "", None, -2, None, "3.11", "0")
@@ -33,7 +34,7 @@ class Lives(Transcript):
         self.job = m.JobParameters("job", "dataset", mode)
 
     def _make(self, seed: int) -> DispatcherCore:
-        return DispatcherCore(seed, DispatcherTimes(), self.addresses)
+        return DispatcherCore(seed, self.times, self.addresses)
 
     def feed_all(self, commands: list[object]) -> None:
         self.commands = commands
@@ -222,6 +223,31 @@ def test_only_the_facts_make_the_state() -> None:
         copy.apply(fact)
     assert vars(copy) == vars(lives.core.state)
     assert isinstance(facts[-1], u.BeginLifeUpdate)
+
+
+def test_the_wait_for_a_worker_is_the_configured_one() -> None:
+    """``worker_timeout`` says how long a new life waits for the workers of the last one, within reason."""
+    for worker_timeout, given_up in ((4.0, 4.0), (20.0, 20.0), (0.1, 3.0)):
+        lives = Lives(worker_timeout=worker_timeout)
+        lives.join("w")
+        lives.open("k")
+        lives.reborn()
+        lives.pass_to(given_up - 0.5, "k")
+        assert "w" in lives.core.state.workers
+        lives.pass_to(given_up + 0.5, "k")
+        assert "w" not in lives.core.state.workers
+
+
+def test_a_static_part_waits_for_its_worker_as_configured() -> None:
+    """A part whose worker has not come goes elsewhere after ``worker_timeout``."""
+    lives = Lives("FILE", ("w:%port%", "x:%port%"), worker_timeout=4.0)
+    lives.join("x")
+    lives.open("k")
+    lives.now = LATER
+    for seconds, worker in ((0.5, ""), (4.0, ""), (5.5, "x")):
+        lives.pass_to(seconds, "k")
+        lives.beat("x")
+        assert (seconds, lives.task.worker) == (seconds, worker)
 
 
 def test_a_failure_outlives_the_dispatcher() -> None:

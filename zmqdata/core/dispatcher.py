@@ -30,6 +30,8 @@ from zmqdata.splits import FileSplits, turn_of
 
 PROBE_AFTER = 0.6
 OWN_LAG = 1.0
+LEAST_RETURN = 3.0
+"""Seconds in which a living worker has found a dispatcher that was restarted, and spoken to it."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class DispatcherTimes:
     ``disconnect_grace``: how long a worker may be without a connection; ``client_timeout``: how long a client may be
     silent; ``client_gone_timeout``: how long the only client of an anonymous job may have no connection to anybody;
     ``gc_timeout``: how long a job may be without clients, a dataset without jobs (below zero: for ever);
-    ``gc_interval``: how often to look for such jobs and datasets.
+    ``gc_interval``: how often to look for such jobs and datasets; ``worker_timeout``: how long a static part waits for
+    its own worker, and the tasks of a dispatcher before for theirs.
     """
 
     disconnect_grace: float = 1.5
@@ -48,6 +51,7 @@ class DispatcherTimes:
     gc_timeout: float = 300.0
     gc_interval: float = 1.0
     repeat_questions: float = 0.5
+    worker_timeout: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class DispatcherCore:
         self.clients = Roster()
         colocated = policy.deployment_mode == "COLOCATED"
         placement = Placement(self.places, colocated, policy.snapshots_per_worker or MOST_STREAMS)
-        self.hosting = Hosting(self.out, self.workers, self.clients, placement)
+        self.hosting = Hosting(self.out, self.workers, self.clients, placement, times.worker_timeout)
         self.datasets = Datasets(self.out, times.gc_timeout)
         self.jobs = Jobs(
             self.out,
@@ -148,8 +152,9 @@ class DispatcherCore:
             u.BeginLifeUpdate(state.life + 1, state.seed, state.next_dataset, state.next_iteration, state.next_task)
         )
         self.places.restore(state.places, {worker.address for worker in state.workers.values()})
+        patience = max(self.times.worker_timeout, LEAST_RETURN) - self.times.disconnect_grace
         for worker in state.workers:
-            self.workers.expect(worker, now, self.hosting.orphan_timeout - self.times.disconnect_grace)
+            self.workers.expect(worker, now, patience)
         self.hosting.resume()
         self.jobs.resume(now, self.times.client_timeout)
         if state.life > 1:

@@ -166,9 +166,11 @@ class Places:
                 "Its host is configured, but other workers are already running at the configured host: the list of "
                 f"worker addresses is now {', '.join(self._entries)}. A worker that was restarted before the "
                 "dispatcher noticed its end should run at the same address and port (give it a fixed --port); for a "
-                "further worker the dispatcher needs a further --worker-address."
+                "further worker the dispatcher needs a further --worker-address, for one with --processes N as many: "
+                "HOST:7000-7003 stands for four, which --port 7000 --processes 4 takes."
             )
         return text + (
             f"The worker's address is not configured: the dispatcher was started with --worker-address "
-            f"{', '.join(self._entries)}. Start the worker on one of these hosts and ports, or add its address."
+            f"{', '.join(self._entries)}. Start the worker on one of these hosts and ports, or add its address; "
+            "each process of a worker with --processes N has a port of its own."
         )

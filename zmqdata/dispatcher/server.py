@@ -249,6 +249,7 @@ def times_of(config: DispatcherConfig) -> DispatcherTimes:
         client_timeout=config.client_timeout_ms / 1000,
         gc_timeout=config.job_gc_timeout_ms / 1000 if collects else -1.0,
         gc_interval=config.job_gc_check_interval_ms / 1000,
+        worker_timeout=config.worker_timeout_ms / 1000,
     )
 
 
