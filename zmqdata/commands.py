@@ -216,11 +216,15 @@ class FeedSplits:
 
 @dataclass(frozen=True, slots=True)
 class AllowProduction:
-    """Command: the runner may produce until its blocks add up to this many bytes since its start."""
+    """Command: the runner may produce until its blocks add up to this many bytes since its start.
+
+    ``elements``: nor may it make more than this number of elements, or rounds, as nobody reads; None: any number.
+    """
 
     task: int
     attempt: int
     size: int
+    elements: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,10 @@ class ProtocolError(DataServiceError, ValueError):
     """Bytes from a peer do not follow the protocol. The only exception that a decoder raises."""
 
 
+class MissingClassError(ProtocolError):
+    """A peer's object is of a class that this process does not have: nothing is imported on its word."""
+
+
 class PipelineError(DataServiceError):
     """A user's function failed while a pipeline was running.
 

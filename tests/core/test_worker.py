@@ -9,7 +9,7 @@ from msgspec import structs
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.pipelines import PIPELINES_KEPT
-from zmqdata.core.worker import DROPPED_KEPT, WorkerCore, WorkerProfile
+from zmqdata.core.worker import DROPPED_KEPT, UNREAD_ELEMENTS, WorkerCore, WorkerProfile
 from zmqdata.splits import Split
 from zmqdata.testing import Transcript
 
@@ -328,6 +328,35 @@ def test_blocks_go_to_who_has_credit() -> None:
     assert host.pushed() == [("k-1", 0)]
     assert host.sent(c.AllowProduction).size == 160
     assert host.sent(m.LinkReported).sent == 1
+
+
+def test_without_a_reader_a_task_makes_next_to_nothing() -> None:
+    """A few elements for the first client; none for one that is gone, whichever way it went."""
+    host = Host()
+    assert host.core.tasks[1].unread == UNREAD_ELEMENTS
+    host.link()
+    host.grant(8)
+    assert host.sent(c.AllowProduction) == c.AllowProduction(1, 1, 100, None)
+    host.make(0, count=50)
+    host.hear("k", m.CloseLink("k-1"))
+    assert host.sent(c.AllowProduction).elements == 50 + UNREAD_ELEMENTS
+    host.make(50, count=8)
+    host.hear(D, m.ReleaseClient("k", {}))
+    assert [one.elements for one in host.all_of(c.AllowProduction) if one.elements != 58] == []
+    host.link("l", "l-1")
+    host.grant(8, client="l")
+    assert host.sent(c.AllowProduction).elements is None
+
+
+def test_a_new_host_makes_again_what_clients_have_before_one_reads() -> None:
+    """What is behind the readers counts for nothing, in rounds where consumers are numbered."""
+    host = Host(hosting=False)
+    host.hear(D, m.HostTask(structs.replace(definition(), skip=((0, 70), (80, 90)))))
+    host.hear(D, m.HostTask(structs.replace(definition(task=2), num_consumers=2, passed=(30, 20))))
+    host.hear(D, m.HostTask(structs.replace(definition(task=3), save_path="/saves/one")))
+    host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
+    limits = [one.elements for one in host.all_of(c.AllowProduction)]
+    assert limits == [90 + UNREAD_ELEMENTS, 20 + UNREAD_ELEMENTS, None]
 
 
 def test_the_client_with_least_in_flight_comes_first() -> None:

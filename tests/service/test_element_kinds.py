@@ -16,7 +16,7 @@ import pytest
 
 from tests.service.conftest import Service
 from zmqdata import Dataset, RaggedTensor, TensorSpec
-from zmqdata.errors import DataLossError, PipelineError
+from zmqdata.errors import FailedPreconditionError, PipelineError
 
 
 class Pair(NamedTuple):
@@ -193,11 +193,11 @@ def test_an_object_that_cannot_be_pickled_fails_alone(make_service: Callable[...
 
 
 def test_a_class_that_the_client_does_not_have_is_named(make_service: Callable[..., Service]) -> None:
-    """An object of a module that is not imported here ends the iteration with an error that says what to import."""
+    """An object of a module that is not imported here ends the iteration at once, and the error says what to import."""
     service = make_service(workers=1)
 
     def make(x: Any) -> Any:
         return type("Absent", (), {"__module__": "module_of_workers", "__qualname__": "Absent"})()
 
-    with pytest.raises(DataLossError, match="import module_of_workers before reading"):
+    with pytest.raises(FailedPreconditionError, match="import module_of_workers before reading"):
         list(service.read(Dataset.range(3).map(make, output_spec=TensorSpec((), object))))

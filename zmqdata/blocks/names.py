@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata.blocks.arrays import MAKERS
-from zmqdata.errors import ProtocolError
+from zmqdata.errors import MissingClassError, ProtocolError
 
 _VALUES: dict[str, frozenset[str]] = {
     module: frozenset(names.split())
@@ -50,7 +50,8 @@ def named(module: str, qualname: str) -> object:
     nothing is found; of other modules, whatever they have made themselves, if they are imported here already.
 
     Raises:
-        ProtocolError: there is none, or none that may be named.
+        MissingClassError: there is none, as its module is not imported here.
+        ProtocolError: it may not be named.
 
     >>> named("collections", "OrderedDict")
     <class 'collections.OrderedDict'>
@@ -61,7 +62,7 @@ def named(module: str, qualname: str) -> object:
     closed = is_closed(module)
     found = _found_in_closed(module, qualname) if closed else walk(module, qualname)
     if found is None and not closed:
-        raise ProtocolError(
+        raise MissingClassError(
             f"an object names {name:.200}, which is not there in this process: import {module:.100} before reading, "
             "where it exists, as nothing is imported because a worker says so"
         )

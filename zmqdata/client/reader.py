@@ -31,6 +31,7 @@ from zmqdata.errors import (
     DataLossError,
     DataServiceError,
     FailedPreconditionError,
+    MissingClassError,
     NotFoundError,
     ProtocolError,
     UnimplementedError,
@@ -253,17 +254,19 @@ class ReaderShell:
         try:
             header, content = decode_message([frame.buffer for frame in frames])
         except ProtocolError as error:
-            self.rejects.count(name, "a data connection", str(error))
-            self._count_corrupt(name, error)
+            self._cannot_decode(name, error)
             return True
         self._corrupt = 0
         self._handle(c.Arrived(name, header, content))
         return True
 
-    def _count_corrupt(self, name: str, error: ProtocolError) -> None:
+    def _cannot_decode(self, name: str, error: ProtocolError) -> None:
         """A message that cannot be read is asked for again; a peer that sends nothing else is given up."""
+        self.rejects.count(name, "a data connection", str(error))
         self._corrupt += 1
-        if self._corrupt > CORRUPT_LIMIT:
+        if isinstance(error, MissingClassError):  # the same bytes would name it the next time
+            self._finish(c.Finish(FailedPreconditionError.__name__, str(error)))
+        elif self._corrupt > CORRUPT_LIMIT:
             text = f"A worker goes on sending what cannot be decoded: {error}"
             self._finish(c.Finish(DataLossError.__name__, text))
         self._handle(c.LinkBroken(name, str(error)))

@@ -20,8 +20,9 @@ from zmqdata.core.window import Windowed
 class HostedTask:
     """A task that this worker hosts. ``dealing`` holds what it made, ``feeds`` are the ledgers of its sources.
 
-    ``hungry``: a client waits for the next element. ``incomplete``: a client that is gone took elements with it that
-    are not here any more. ``failure``: why it can not run; it has no end then, so that nobody takes it for empty.
+    ``allowed``: how many bytes it may make, and ``unread`` how many elements while nobody reads it, None while somebody
+    does. ``hungry``: a client waits for the next element. ``incomplete``: a client that is gone took elements with it
+    that are not here any more. ``failure``: why it can not run; it has no end then, so that nobody takes it for empty.
     """
 
     definition: m.TaskDefinition
@@ -31,6 +32,7 @@ class HostedTask:
     produced: int = 0
     produced_bytes: int = 0
     allowed: int = 0
+    unread: int | None = 0
     total: int | None = None
     dropped: int = 0
     hungry: bool = False

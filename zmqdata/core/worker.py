@@ -24,6 +24,8 @@ from zmqdata.core.window import fitting
 from zmqdata.core.writing import Writing
 
 DROPPED_KEPT = 10_000
+UNREAD_ELEMENTS = 8
+"""Elements to have ready for the first client: as many as it asks for at first."""
 
 
 @dataclass
@@ -272,10 +274,17 @@ class WorkerCore:
         if task.definition.cache:
             # Nothing shall fall out of the window before the fastest reader had it.
             room = min(room, self.profile.cache_bytes // 2)
-        allowed = task.produced_bytes - task.dealing.ahead + room
-        if task.started and task.total is None and allowed > task.allowed:
-            task.allowed = allowed
-            self._do(c.AllowProduction(*task.key, allowed))
+        allowed = max(task.allowed, task.produced_bytes - task.dealing.ahead + room)
+        unread = self._unread_limit(task)
+        if task.started and task.total is None and (allowed, unread) != (task.allowed, task.unread):
+            task.allowed, task.unread = allowed, unread
+            self._do(c.AllowProduction(*task.key, allowed, unread))
+
+    def _unread_limit(self, task: HostedTask) -> int | None:
+        """How many elements may be made while nobody reads: a few more than there were when the last one left."""
+        if task.definition.save_path or any(map(self._is_usable, task.dealing.streams.values())):
+            return None
+        return task.unread or max(task.produced, _replayed(task.definition)) + UNREAD_ELEMENTS
 
     # --- distribution
 
@@ -344,6 +353,7 @@ class WorkerCore:
         for task in self.tasks.values():
             if link.client in task.dealing.streams:
                 task.dealing.streams[link.client].open = False
+                self._allow(task)
 
     def _release(self, peer: c.Peer, message: m.ReleaseClient, now: float) -> None:
         self.links.release(message.client)
@@ -354,6 +364,11 @@ class WorkerCore:
                 self._distribute(task)
         if any(task.incomplete for task in self.tasks.values()):
             self._heartbeat(now)
+
+
+def _replayed(definition: m.TaskDefinition) -> int:
+    """How many elements, or rounds, clients have behind them that a new host makes again first."""
+    return max(definition.skip[-1][1] if definition.skip else 0, min(definition.passed, default=0))
 
 
 def _no_answer_for(seconds: float) -> str:

@@ -94,6 +94,7 @@ class SimulatedRunner:
         self._lanes = [BlockInWork() for _ in range(definition.num_consumers or 1)]
         self._next = self._position = 0
         self._allowed = self._used = 0
+        self._most: int | None = None
         self._flush = self._planned = self._asking = self._waiting = False
 
     def _everything(self) -> list[Split]:
@@ -114,9 +115,9 @@ class SimulatedRunner:
         self._entries.extend(splits)
         self._plan()
 
-    def allow(self, size: int) -> None:
-        """May produce until its blocks add up to ``size`` bytes."""
-        self._allowed = size
+    def allow(self, size: int, elements: int | None = None) -> None:
+        """May produce until its blocks add up to ``size`` bytes, or there are so many ``elements``."""
+        self._allowed, self._most = size, elements
         self._plan()
 
     def flush(self) -> None:
@@ -173,7 +174,7 @@ class SimulatedRunner:
         for _ in range(self.random.choice([1, 1, 5, 20])):
             if self.stopped:
                 return
-            if self._used >= self._allowed:
+            if self._used >= self._allowed or (self._most is not None and self._next >= self._most):
                 if self.definition.save_path:
                     # No client will ever ask for what there is.
                     self._hand_over()

@@ -45,7 +45,7 @@ class SimulatedWorker(Node):
             c.StopTask: self._stop,
             c.FeedSplits: lambda x: self.runners[x.task, x.attempt].feed(x.source, x.splits),
             c.ReturnSplits: lambda x: self.feed(self.runners[x.task, x.attempt].give_back(x.source)),
-            c.AllowProduction: lambda x: self.runners[x.task, x.attempt].allow(x.size),
+            c.AllowProduction: lambda x: self.runners[x.task, x.attempt].allow(x.size, x.elements),
             c.FlushTask: lambda x: self.runners[x.task, x.attempt].flush(),
             c.BindLink: self._bind,
             c.UnbindLink: lambda x: world.network.unbind(x.link),

@@ -90,6 +90,7 @@ class TaskRunner:
         self._near_compression = Compression(definition.compression, local=True)
         self._output = Output(definition, post, self._compression, worker, self._placed, window)
         self._allowed = 0
+        self._most: int | None = None
         self._stopped = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=f"zmqdata-task-{definition.task}", daemon=True)
@@ -119,10 +120,11 @@ class TaskRunner:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def allow(self, size: int) -> None:
-        """Lets it produce until its blocks add up to ``size`` bytes."""
+    def allow(self, size: int, elements: int | None = None) -> None:
+        """Lets it produce until its blocks add up to ``size`` bytes, or there are so many ``elements``."""
         with self._changed:
             self._allowed = max(self._allowed, size)
+            self._most = elements
             self._changed.notify_all()
 
     def flush(self) -> None:
@@ -184,12 +186,17 @@ class TaskRunner:
     def _await_allowance(self) -> None:
         if self._stopped:
             raise Stopped
-        if self._output.nbytes < self._allowed:
+        if self._may_make(self._output.nbytes):
             return
         self._output.hand_over()
         with self._changed:
-            while self._output.emitted >= self._allowed and not self._stopped:
+            while not self._may_make(self._output.emitted) and not self._stopped:
                 self._changed.wait()
+
+    def _may_make(self, size: int) -> bool:
+        """Whether there may be one more element, with so many bytes made."""
+        most = self._most
+        return size < self._allowed and (most is None or self._output.number < most)
 
     def _compression(self) -> Compression:
         return self._far_compression if self._has_far_client() else self._near_compression
