@@ -6,7 +6,7 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
+from zmqdata.core.consumer import LINK_PATIENCE, ConsumerCore, ConsumerProfile
 from zmqdata.testing import Transcript
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
@@ -474,6 +474,25 @@ def test_a_worker_that_can_never_send_to_us_ends_the_job() -> None:
     assert reader.all_of(c.Finish) == []
     reader.hear("w", m.LinkRefused("me-1", "InvalidArgumentError", "over ipc only"))
     assert reader.sent(c.Finish) == c.Finish("NotFoundError", "over ipc only")
+
+
+def test_a_worker_without_a_port_is_not_waited_for_forever() -> None:
+    """Once nothing else comes either, the error says what the worker said, with its remedy."""
+    reader = Reader(place(), place(2, worker="x"))
+    for second in range(60):
+        reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
+        reader.hear("x", m.LinkRefused("me-2", "ResourceExhaustedError", "give it more"))
+        if second == 20:
+            reader.block(0)
+        if second == 25:
+            reader.take(0, 2)
+        reader.wait(1.0)
+        if reader.core.finished:
+            break
+    assert 0 <= second - 25 - LINK_PATIENCE <= 1
+    finish = reader.sent(c.Finish)
+    assert finish.error == "ResourceExhaustedError"
+    assert "x has refused a link for 30 s: give it more" in finish.text
 
 
 def test_a_broken_link_is_replaced() -> None:

@@ -161,6 +161,25 @@ def test_a_worker_without_a_port_is_asked_again_later() -> None:
     assert ends.done() == [ask("me-1")]
 
 
+def test_what_is_refused_for_long_is_known() -> None:
+    """A worker that has no port says so once in a while; nothing is refused any more once the link is open."""
+    ends = Ends()
+    ends.links.tend(["w"], 0.0)
+    assert ends.links.refused_for(0.0, 9.0) is None
+    for now in (1.0, 2.0, 3.0, 11.5):
+        ends.links.refused(m.LinkRefused("me-1", "ResourceExhaustedError", "no port"), now)
+    assert len([one for one in ends.done() if isinstance(one, c.Note)]) == 2
+    found = ends.links.refused_for(10.0, 11.5)
+    assert found is not None
+    assert (found.address, found.reason) == ("w", "no port")
+    assert ends.links.refused_for(11.0, 11.5) is None
+    ends.links.opened(m.LinkOpened("me-1", "tcp://w:1", "secret"), 12.0)
+    assert ends.links.refused_for(10.0, 99.0) is None
+    ends.links.tend(["x"], 20.0)
+    ends.links.refused(m.LinkRefused("me-2", "FailedPreconditionError", "released"), 21.0)
+    assert ends.links.refused_for(0.0, 99.0) is None
+
+
 def test_a_link_that_stays_behind_is_replaced() -> None:
     """When messages that were sent do not come for long, a new link is opened."""
     ends = Ends()

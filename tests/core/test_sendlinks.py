@@ -160,6 +160,20 @@ def test_silent_clients_lose_their_port_and_nothing_else() -> None:
     assert pushed(ends.open("client-2", "client-1", 0)) == [("client-2", 1, 0)]
 
 
+def test_where_there_is_no_port_the_silent_give_theirs() -> None:
+    """A client that has said nothing for seconds is dead, or opens its link anew: it loses nothing."""
+    office = Ends()
+    for client in ("dead", "alive"):
+        office.ask(f"{client}-1", client=client)
+        office.bound(f"{client}-1")
+        office.use(f"{client}-1")
+    office.use("alive-1", now=9.0)
+    office.ask("new-1", client="new", now=10.0)
+    office.links.bound(c.LinkBound("new-1", "", "", "no port"), 10.0)
+    assert [one for one in office.done() if isinstance(one, c.UnbindLink)] == [c.UnbindLink("dead-1")]
+    assert "dead" in office.links.by_client
+
+
 def test_links_that_are_never_used_are_forgotten() -> None:
     """Bound or not, a link without a stream ends after a while, whatever its client says, and may be asked for anew."""
     ends = Ends()

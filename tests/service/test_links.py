@@ -12,6 +12,8 @@ import pytest
 from tests.service.conftest import Service, wait_until
 from tests.service.proxy import CuttingProxy, free_ports
 from zmqdata import Dataset
+from zmqdata.core import consumer
+from zmqdata.errors import ResourceExhaustedError
 
 
 @pytest.fixture
@@ -54,9 +56,24 @@ def test_used_up_data_ports_are_said_and_waited_for(
     first = iter(service.read(Dataset.range(10**9), data_transfer_protocol="tcp"))
     next(first)
     second = iter(service.read(Dataset.range(100), data_transfer_protocol="tcp"))
-    wait_until(lambda: "data ports" in caplog.text, "the second client says what it waits for")
+    wait_until(lambda: "--data-ports" in caplog.text, "the second client says what it waits for")
     first.close()
     assert len(list(second)) == 100
+
+
+def test_used_up_data_ports_are_an_error_in_the_end(
+    make_service: Callable[..., Service], ports: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that goes without a port for too long is told how to have more, while the other one reads on."""
+    monkeypatch.setattr(consumer, "LINK_PATIENCE", 1.0)
+    service = make_service(workers=0)
+    service.add_worker(data_transfer_port=ports[0])
+    first = iter(service.read(Dataset.range(10**9), data_transfer_protocol="tcp"))
+    next(first)
+    with pytest.raises(ResourceExhaustedError, match=rf"data port {ports[0]} only, 1 of them .* with --data-ports A-B"):
+        list(service.read(Dataset.range(100), data_transfer_protocol="tcp"))
+    next(first)
+    first.close()
 
 
 def test_ports_are_given_back(make_service: Callable[..., Service], ports: list[int]) -> None:

@@ -15,7 +15,7 @@ from zmqdata import messages as m
 from zmqdata.core.reading import Reading, ReadTask
 from zmqdata.core.readlinks import LinkProfile, ReadLinks
 from zmqdata.core.stepping import Stepping
-from zmqdata.errors import NotFoundError
+from zmqdata.errors import NotFoundError, ResourceExhaustedError
 
 HEARTBEAT = 1.0
 REPEAT = 1.0
@@ -24,6 +24,8 @@ WAITING_AFTER = 10.0
 GOODBYE = 2.0
 MOST_BREACHES = 3
 REPORT_BYTES = 4 << 20
+LINK_PATIENCE = 30.0
+"""Seconds to go without a link that a worker cannot have: others may end meanwhile, and leave their ports."""
 REPORT_PAUSE = 0.1
 
 
@@ -281,6 +283,11 @@ class ConsumerCore:
         idle = self.opened and not self.reading.waiting
         self._starving = (self._starving if self._starving is not None else now) if idle else None
         starved = now - self._starving if self._starving is not None else 0.0
+        refused = self.links.refused_for(LINK_PATIENCE, now) if starved >= LINK_PATIENCE else None
+        if refused is not None:
+            text = f"Worker {refused.address} has refused a link for {LINK_PATIENCE:g} s: {refused.reason}."
+            self._finish(ResourceExhaustedError.__name__, text, now)
+            return
         late = silence >= SAY_SO_AFTER or starved >= WAITING_AFTER
         if late and now - self._said >= WAITING_AFTER:
             self._said = now

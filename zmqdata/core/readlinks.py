@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.errors import ResourceExhaustedError
 
 REPEAT = 1.0
 STALE_LINK = 30.0
+NOTE_AGAIN = 10.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class LinkProfile:
 class ReadLink:
     """The link to one worker. ``seen`` is the number of its last message.
 
-    ``progress`` is when it was last known to lack nothing, ``asked`` and ``granted`` when we last spoke.
+    ``progress`` is when it was last known to lack nothing, ``asked`` and ``granted`` when we last spoke. ``refused``:
+    since when the worker cannot have one more, and ``reason`` why; ``noted``: when that was last said.
     """
 
     name: str
@@ -42,6 +45,9 @@ class ReadLink:
     asked: float = 0.0
     granted: float = 0.0
     progress: float = 0.0
+    refused: float | None = None
+    reason: str = ""
+    noted: float | None = None
 
 
 class ReadLinks:
@@ -148,8 +154,17 @@ class ReadLinks:
         if message.error == "NotFoundError":
             self._replace(link, message.text, now)
         else:
-            link.asked = now
-            self._do(c.Note("warning", f"worker {link.address} refuses a link: {message.text}; trying again"))
+            link.asked, link.reason = now, message.text
+            if message.error == ResourceExhaustedError.__name__ and link.refused is None:
+                link.refused = now
+            if link.noted is None or now - link.noted >= NOTE_AGAIN:
+                link.noted = now
+                self._do(c.Note("warning", f"worker {link.address} refuses a link: {message.text}; trying again"))
+
+    def refused_for(self, seconds: float, now: float) -> ReadLink | None:
+        """A link that a worker has refused for so long; None when there is none."""
+        refused = [link for link in self.by_address.values() if link.refused is not None and not link.opened]
+        return next((link for link in refused if now - (link.refused or 0.0) >= seconds), None)
 
     def broken(self, event: c.LinkBroken, now: float) -> None:
         """The connection of a link is gone."""

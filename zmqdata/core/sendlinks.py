@@ -151,6 +151,7 @@ class SendLinks:
             self._do(c.Send(link.peer, m.LinkRefused(link.name, event.kind, event.error)))
             del self.by_name[link.name]
             self._forget_unused(link)
+            self._free_silent(now)
             return None
         link.address, link.secret, link.heard = event.address, event.secret, now
         self._do(c.Send(link.peer, m.LinkOpened(link.name, link.address, link.secret)))
@@ -193,6 +194,12 @@ class SendLinks:
             if now - (link.heard if link.bound and link.used else link.made) >= LINK_SILENCE:
                 self._unbind(link)
                 self._forget_unused(link)
+
+    def _free_silent(self, now: float) -> None:
+        """Makes room: a client that reads says so each second, and one that was only slow opens its link anew."""
+        for link in list(self.by_name.values()):
+            if link.bound and link.used and now - link.heard >= SPOKE_LATELY:
+                self._unbind(link)
 
     def _forget_unused(self, link: Link) -> None:
         """A client that never had a stream loses nothing when its link is opened from the beginning."""

@@ -129,9 +129,19 @@ class LinkSockets:
             try:
                 return sockets.link_push(self._context, self._ports(), link)
             except (OSError, InvalidArgumentError) as error:
-                hint = "" if self._data_ports is None else "; give the worker more data ports with --data-ports A-B"
-                reasons.append(f"over tcp: {getattr(error, 'strerror', None) or error}{hint}")
+                reasons.append(f"over tcp: {getattr(error, 'strerror', None) or error}{self._hint()}")
         raise OSError(errno.EADDRNOTAVAIL, "; ".join(reasons))
+
+    def _hint(self) -> str:
+        if self._data_ports is None:
+            return ""
+        first, last = self._data_ports
+        of_clients = sum(link.endpoint.startswith("tcp://") for link in self._links.values())
+        ports = f"data port {first}" if first == last else f"data ports {first}-{last}"
+        return (
+            f"; this worker has {ports} only, {of_clients} of them for other clients, and each client that reads at "
+            "the same time needs one: start it with --data-ports A-B, wide enough for all, in place of --data-transfer-port"
+        )
 
     def _path(self, link: str) -> str:
         if self._folder is None:
