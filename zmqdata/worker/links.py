@@ -140,7 +140,7 @@ class LinkSockets:
         ports = f"data port {first}" if first == last else f"data ports {first}-{last}"
         return (
             f"; this worker has {ports} only, {of_clients} of them for other clients, and each client that reads at "
-            "the same time needs one: start it with --data-ports A-B, wide enough for all, in place of --data-transfer-port"
+            "the same time needs one: start it with --data-ports A-B, wide enough for all, not --data-transfer-port"
         )
 
     def _path(self, link: str) -> str:
