@@ -253,3 +253,27 @@ def test_a_pipeline_that_is_too_deep_is_told_what_to_do() -> None:
         dataset = dataset.concatenate(Dataset.range(1))
     with pytest.raises(InvalidArgumentError, match=r"1001 operations is too deep .*: concatenate\(\) at .*flat_map"):
         iter(dataset)
+
+
+def test_what_was_left_out_is_in_the_state() -> None:
+    """An iterator that goes on elsewhere knows what was left out before; an old state has nothing of it."""
+    dataset = Dataset.range(6).map(lambda x: 6 // int(x % 3), on_error="skip")
+    iterator = iter(dataset)
+    assert [next(iterator), next(iterator)] == [6, 3]
+    state = msgspec.msgpack.decode(msgspec.msgpack.encode(iterator.state_dict()))
+    again = iter(dataset)
+    again.load_state_dict(state)
+    assert again.quarantine == iterator.quarantine
+    assert list(again) == [6, 3]
+    assert [left_out.number for left_out in again.quarantine] == [0, 3]
+    del state["quarantine"]
+    again.load_state_dict(state)
+    assert again.quarantine == []
+
+
+def test_a_state_has_the_newest_that_were_left_out() -> None:
+    """However many there are, a state stays small."""
+    iterator = iter(Dataset.range(300).map(lambda x: 1 // 0 if x < 299 else 7, on_error="skip"))
+    assert next(iterator) == 7
+    state = iterator.state_dict()
+    assert [one["number"] for one in state["quarantine"]] == list(range(199, 299))

@@ -12,6 +12,7 @@ from tests.dataset.reading import ints
 from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH
+from zmqdata.errors import PipelineError, UnimplementedError
 from zmqdata.specs import AUTOTUNE, UNKNOWN_CARDINALITY, TensorSpec
 
 
@@ -161,6 +162,64 @@ def test_batch_takes_the_arguments_of_a_parallel_one() -> None:
     assert [batch.tolist() for batch in parallel] == [[0, 1], [2, 3], [4]]
     with pytest.raises(ValueError, match="num_parallel_calls must be at least 1"):
         Dataset.range(5).batch(2, num_parallel_calls=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda ds: ds.enumerate(2**70), "start must be at most 9223372036854775807, got 1180591620717411303424"),
+        (lambda ds: ds.enumerate(-(2**70)), "start must be at least -9223372036854775808"),
+        (lambda ds: ds.interleave(lambda x: ds, cycle_length=2**70), "cycle_length must be at most 1048576"),
+        (lambda ds: ds.interleave(lambda x: ds, 2**21, num_parallel_calls=2), "cycle_length must be at most 1048576"),
+        (lambda ds: Dataset.counter(2**70), "start of counter.. is 1180591620717411303424"),
+        (lambda ds: Dataset.counter(0, -(2**63) - 1), "step of counter.. is -9223372036854775809"),
+    ],
+)
+def test_numbers_beyond_64_bits_are_refused_at_the_call(make: Any, text: str) -> None:
+    """What no element could hold, and more open datasets than a machine has, are a ValueError before anything runs."""
+    with pytest.raises(ValueError, match=text):
+        make(Dataset.range(3))
+
+
+@pytest.mark.parametrize("threads", [None, 2])
+def test_a_random_map_may_leave_elements_out(threads: int | None) -> None:
+    """The policies of map are those of random_map, and the draws of the other elements stay as they are."""
+
+    def draw(x: Any, rng: np.random.Generator) -> Any:
+        return int(rng.integers(1000)) if x != 2 else 1 // 0
+
+    given: dict[str, Any] = {"seed": 1, "rerandomize_each_iteration": False, "num_parallel_calls": threads}
+    expected = list(Dataset.range(5).random_map(lambda x, rng: int(rng.integers(1000)), **given))
+    iterator = iter(Dataset.range(5).random_map(draw, on_error="skip", **given))
+    assert list(iterator) == expected[:2] + expected[3:]
+    assert [left_out.number for left_out in iterator.quarantine] == [2]
+    with pytest.raises(PipelineError, match="max_errors allows no more"):
+        list(Dataset.range(5).random_map(draw, on_error="skip", max_errors=0, **given))
+    with pytest.raises(ValueError, match="on_error must be"):
+        Dataset.range(5).random_map(draw, on_error="never")
+
+
+@pytest.mark.parametrize("threads", [None, 2])
+def test_a_retried_random_map_draws_the_same(threads: int | None) -> None:
+    """Whether a call had to be made again shows in no draw, nor does asking for one element by its number."""
+    failed: set[int] = set()
+
+    def draw(x: Any, rng: np.random.Generator) -> int:
+        drawn = int(rng.integers(1000))
+        if int(x) not in failed:
+            failed.add(int(x))
+            raise OSError("busy")
+        return drawn
+
+    given: dict[str, Any] = {"seed": 1, "rerandomize_each_iteration": False, "num_parallel_calls": threads}
+    expected = list(Dataset.range(5).random_map(lambda x, rng: int(rng.integers(1000)), **given))
+    retried = Dataset.range(5).random_map(draw, on_error="retry", retries=1, **given)
+    assert list(retried) == expected
+    assert [retried.at(index) for index in range(5)] == expected
+    with pytest.raises(UnimplementedError, match="each iteration draws anew"):
+        Dataset.range(5).random_map(draw, on_error="retry", num_parallel_calls=threads).at(0)
+    with pytest.raises(UnimplementedError):
+        Dataset.range(5).random_map(draw, on_error="skip", **given).at(0)
 
 
 def test_a_batch_may_be_larger_than_any() -> None:

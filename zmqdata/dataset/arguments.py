@@ -18,6 +18,8 @@ from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.records import COMPRESSION_TYPES
 from zmqdata.specs import AUTOTUNE, DatasetSpec, TensorSpec, is_list, merge_specs
 
+MOST = 2**63 - 1
+"""Numbers of elements are of 64 bits."""
 _LONGEST = 100
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -47,11 +49,13 @@ def integer(name: str, value: Any) -> int:
         refuse(name, value, "an int")
 
 
-def at_least(name: str, value: Any, least: int) -> int:
-    """The argument as an int of at least ``least``."""
+def at_least(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """The argument as an int of at least ``least``, and at most ``most`` if there is such a bound."""
     number = integer(name, value)
     if number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} must be at most {most}, got {number}")
     return number
 
 

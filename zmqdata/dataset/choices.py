@@ -47,6 +47,9 @@ class Choices(Part[D]):
             if isinstance(value, bool) or not isinstance(value, allowed):
                 refuse(name, value, f"a number that fits dtype {kind}")
         first, by = np.asarray(start).item(), np.asarray(step).item()
+        for name, value in (("start", first), ("step", by)):
+            if kind.kind in "iu" and not -arguments.MOST - 1 <= value <= arguments.MOST:
+                raise ValueError(f"{name} of counter() is {value}, and integers of 64 bits are counted")
         return cls._wrap(nodes.Counter(start=first, step=by, dtype=kind.name, site=call_site()))
 
     @classmethod

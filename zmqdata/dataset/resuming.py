@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from zmqdata.dataset.arguments import file_path
+from zmqdata.dataset.depth import too_deep
 from zmqdata.dataset.drawing import difference, parameter_lines
 from zmqdata.errors import (
     DataLossError,
@@ -25,12 +26,14 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.iterators import Context, holds_no_state, make_iterator
-from zmqdata.nodes import Node, every_node
+from zmqdata.iterators.guarding import LeftOut
+from zmqdata.nodes import Node
 from zmqdata.pipelines import Fingerprint
 
 VERSION = 1
 """Of the states. A change of what they hold raises it."""
 
+QUARANTINE_SAVED = 100
 _MAGIC = b"zmqdata state\n"
 
 
@@ -45,6 +48,7 @@ class SavedState(msgspec.Struct, frozen=True):
         fixed_seed: of what is the same in all iterators of the program.
         iteration: the number of the iterator among those of its dataset.
         position: where the operations are; plain values.
+        quarantine: the newest elements that were left out, as ``LeftOut`` has them.
     """
 
     version: int
@@ -54,6 +58,7 @@ class SavedState(msgspec.Struct, frozen=True):
     fixed_seed: int
     iteration: int
     position: Any
+    quarantine: list[LeftOut] = []
 
 
 class DatasetIterator:
@@ -89,12 +94,7 @@ class DatasetIterator:
         try:
             executor = make_iterator(self._node, context)
         except RecursionError:
-            count = len(every_node(self._node))
-            raise InvalidArgumentError(
-                f"this pipeline of {count} operations is too deep for Python's stack: {self._node.label}. Join many "
-                "datasets by flat_map() over their names or by choose_from_datasets(), not by concatenate() in a loop; "
-                "or raise sys.setrecursionlimit()"
-            ) from None
+            raise too_deep(self._node) from None
         try:
             if restored:
                 executor.restore(position)
@@ -129,6 +129,8 @@ class DatasetIterator:
     @property
     def quarantine(self) -> list[Any]:
         """What ``map(on_error="skip")`` left out: number, node, error, traceback and split of each. The newest 1000.
+
+        A state has the newest 100 of them, which are there again when it is loaded.
 
         What workers of the service leave out is in their logs and in ``zmqdata status --worker``, not here.
 
@@ -182,8 +184,9 @@ class DatasetIterator:
             fixed_seed=context.fixed_seed,
             iteration=context.iteration,
             position=position,
+            quarantine=list(context.quarantine)[-QUARANTINE_SAVED:],
         )
-        return msgspec.structs.asdict(saved)
+        return msgspec.structs.asdict(saved) | {"quarantine": msgspec.to_builtins(saved.quarantine)}
 
     def load_state_dict(self, state: dict[str, Any], *, strict: bool = True) -> None:
         """Go on where ``state_dict`` was called. What this iterator did before is forgotten.
@@ -206,6 +209,7 @@ class DatasetIterator:
         context = Context(
             seed=saved.seed, fixed_seed=saved.fixed_seed, iteration=saved.iteration, options=options
         )
+        context.quarantine.extend(saved.quarantine)
         before = self._executor
         try:
             self._run(context, saved.position, restored=True)

@@ -24,6 +24,7 @@ from zmqdata.dataset.arguments import (
 )
 from zmqdata.dataset.batches import Batches
 from zmqdata.dataset.choices import Choices
+from zmqdata.dataset.depth import within_stack
 from zmqdata.dataset.describing import Told, describe, draw
 from zmqdata.dataset.grouping import Groupings
 from zmqdata.dataset.profiling import Profile, profile
@@ -114,7 +115,8 @@ class Dataset(
 
         As ``tf.data.Dataset.cardinality``.
         """
-        return self._node.cardinality
+        with within_stack(self._node):
+            return self._node.cardinality
 
     def __len__(self) -> int:
         count = self.cardinality()
@@ -134,7 +136,8 @@ class Dataset(
         As ``tf.data.Dataset.element_spec``.
         """
         if self._spec is None:
-            self._spec = (infer_spec(self._node),)
+            with within_stack(self._node):
+                self._spec = (infer_spec(self._node),)
         return self._spec[0]
 
     def __repr__(self) -> str:
@@ -144,7 +147,8 @@ class Dataset(
         take(3) at ...: int64
         └─ range(6) at ...: int64
         """
-        return draw(self._node)
+        with within_stack(self._node):
+            return draw(self._node)
 
     def describe(self) -> Told:
         """As ``repr``, with how many elements come, how sources are split, what restoring costs, and the state's size.
@@ -154,7 +158,8 @@ class Dataset(
 
         Ours.
         """
-        return describe(self._node)
+        with within_stack(self._node):
+            return describe(self._node)
 
     def profile(self, seconds: float = 5.0) -> Profile:
         """Run the pipeline for some seconds, or to its end, print what each operation took, and what to do about it.

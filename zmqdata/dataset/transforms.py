@@ -7,6 +7,7 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import (
+    MOST,
     at_least,
     call_site,
     check_alike,
@@ -23,6 +24,7 @@ from zmqdata.dataset.parts import D, Part
 from zmqdata.iterators import known_spec
 from zmqdata.specs import AUTOTUNE, UNKNOWN_CARDINALITY
 
+MOST_CYCLE_LENGTH = 1 << 20
 DEFAULT_CYCLE_LENGTH = 16
 """Of interleave. A constant, where tf.data takes the number of cores: the order must not depend on the machine."""
 
@@ -85,6 +87,9 @@ class Transformations(Part[D]):
         *,
         num_parallel_calls: int | None = None,
         deterministic: bool | None = None,
+        on_error: str = "raise",
+        retries: int | None = None,
+        max_errors: int | None = None,
         output_spec: Any = None,
     ) -> D:
         """Apply a function that draws: it also gets a ``numpy.random.Generator``, as its last argument.
@@ -97,7 +102,8 @@ class Transformations(Part[D]):
             seed: fixes the draws; None: drawn for each iterator, or by ``set_random_seed``, or by the service's job.
             rerandomize_each_iteration: whether each iteration and repetition has draws of its own; None is True.
             num_parallel_calls, deterministic: as for ``map``; the draws are the same on any number of threads.
-            output_spec: as for ``map``.
+            on_error, retries, max_errors, output_spec: as for ``map``; an element draws the same when it is called for
+                again.
 
         >>> from zmqdata.dataset import Dataset
         >>> noisy = Dataset.range(3).random_map(lambda x, rng: float(x + rng.normal()), seed=1)
@@ -111,8 +117,11 @@ class Transformations(Part[D]):
         fresh = rerandomize_each_iteration is None or flag("rerandomize_each_iteration", rerandomize_each_iteration)
         spec = optional_spec("output_spec", output_spec)
         given = {"seed": optional_seed(seed), "rerandomize_each_iteration": fresh, "output_spec": spec}
+        guarded = error_policy(on_error, retries, max_errors)
         calls = parallel_calls(num_parallel_calls, deterministic)
-        return self._then(nodes.ParallelRandomMap if calls else nodes.RandomMap, function=drawn, **given, **calls)
+        if calls:
+            return self._then(nodes.ParallelRandomMap, function=drawn, **given, **guarded, **calls)
+        return self._then(nodes.GuardedRandomMap if guarded else nodes.RandomMap, function=drawn, **given, **guarded)
 
     def batch(
         self,
@@ -196,7 +205,7 @@ class Transformations(Part[D]):
 
         As ``tf.data.Dataset.enumerate``. In the service it counts per worker.
         """
-        return self._then(nodes.Enumerate, start=integer("start", start))
+        return self._then(nodes.Enumerate, start=at_least("start", start, -MOST - 1, MOST))
 
     def flat_map(self, map_func: Callable[..., Any]) -> D:
         """Make a dataset of each element, and join their elements, one dataset after the other.
@@ -237,7 +246,9 @@ class Transformations(Part[D]):
 
         As ``tf.data.Dataset.interleave``, where AUTOTUNE is the number of cores.
         """
-        cycle = DEFAULT_CYCLE_LENGTH if cycle_length in (None, AUTOTUNE) else at_least("cycle_length", cycle_length, 1)
+        cycle = DEFAULT_CYCLE_LENGTH
+        if cycle_length not in (None, AUTOTUNE):
+            cycle = at_least("cycle_length", cycle_length, 1, MOST_CYCLE_LENGTH)
         block = 1 if block_length is None else at_least("block_length", block_length, 1)
         made = function("map_func", map_func)
         calls = parallel_calls(num_parallel_calls, deterministic)

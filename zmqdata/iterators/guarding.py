@@ -42,9 +42,14 @@ class LeftOut:
     split: tuple[int, int] | None = None
 
 
-def guarded_call(node: nodes.Map) -> Callable[[int, Any], Outcome]:
-    """A function from the number of an element and the element to what the map makes of it. It raises nothing."""
-    function, label = node.function, node.label
+def guarded_call(node: nodes.Map, invoke: Callable[[int, Any], Any] | None = None) -> Callable[[int, Any], Outcome]:
+    """A function from the number of an element and the element to what the map makes of it. It raises nothing.
+
+    Args:
+        node: the map.
+        invoke: calls the user's function, with number and element; None: the function of the map, with the element.
+    """
+    label, call_user = node.label, invoke or _plain_call(node)
     attempts = 1 + getattr(node, "retries", 0)
     skips = getattr(node, "on_error", "raise") == "skip"
 
@@ -52,7 +57,7 @@ def guarded_call(node: nodes.Map) -> Callable[[int, Any], Outcome]:
         failed: BaseException | None = None
         for _ in range(attempts):
             try:
-                return as_element(function(*element) if type(element) is tuple else function(element)), None
+                return as_element(call_user(number, element)), None
             except Exception as error:
                 failed = error
             except BaseException as error:  # it ends the pipeline, whatever the map says about errors
@@ -106,9 +111,20 @@ class _PlacingIterator(UnaryIterator):
         return _Placed(next(self._input), self._input.current_split())
 
 
-def guarded_source(node: nodes.Map, context: Context) -> tuple[ElementIterator, Callable[[int, Any], Outcome]]:
+def _plain_call(node: nodes.Map) -> Callable[[int, Any], Any]:
+    function = node.function
+
+    def call_user(number: int, element: Any) -> Any:
+        return function(*element) if type(element) is tuple else function(element)
+
+    return call_user
+
+
+def guarded_source(
+    node: nodes.Map, context: Context, invoke: Callable[[int, Any], Any] | None = None
+) -> tuple[ElementIterator, Callable[[int, Any], Outcome]]:
     """What threads pull from, and what they call with it; elements that are left out know their split."""
-    run = guarded_call(node)
+    run = guarded_call(node, invoke)
     if getattr(node, "on_error", "raise") != "skip" or not context.providers:
         return input_iterator(node, context), run
 
@@ -123,9 +139,11 @@ def guarded_source(node: nodes.Map, context: Context) -> tuple[ElementIterator, 
 class GuardedMapIterator(UnaryIterator):
     """A map in the consumer's thread that may leave elements out. Its state has two counters beside its input's."""
 
-    def __init__(self, node: nodes.GuardedMap, context: Context) -> None:
+    def __init__(
+        self, node: nodes.GuardedMap, context: Context, invoke: Callable[[int, Any], Any] | None = None
+    ) -> None:
         super().__init__(node, context)
-        self._call = guarded_call(node)
+        self._call = guarded_call(node, invoke)
         self._budget = Budget(node, context)
         self._number = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from itertools import islice
@@ -17,6 +18,7 @@ from zmqdata.iterators.carried import own
 from zmqdata.iterators.choices import classified
 from zmqdata.iterators.guarding import guarded_call
 from zmqdata.iterators.loading import opened
+from zmqdata.iterators.random_map import GuardedRandomNode, drawing_call, map_seed
 from zmqdata.iterators.stored import kept_element
 from zmqdata.specs import leading_length, map_structure
 
@@ -124,17 +126,34 @@ def _(node: nodes.Map, index: int) -> Any:
 def _(node: nodes.GuardedMap, index: int) -> Any:
     if node.on_error == "skip":
         raise _refusal(node, index)
-    value, raised = guarded_call(node)(index, element_at(node.input, index))
+    return _called_for(node, index)
+
+
+def _called_for(node: nodes.GuardedMap, index: int, invoke: Callable[[int, Any], Any] | None = None) -> Any:
+    value, raised = guarded_call(node, invoke)(index, element_at(node.input, index))
     if raised is not None:
         raise raised
     return value
 
 
+@element_at.register(nodes.GuardedRandomMap)
+@element_at.register(nodes.ParallelRandomMap)
+def _(node: GuardedRandomNode, index: int) -> Any:
+    if node.on_error == "skip":
+        raise _refusal(node, index)
+    _refuse_new_draws(node, index)
+    return _called_for(node, index, drawing_call(node, map_seed(node, Context())))
+
+
 @element_at.register
 def _(node: nodes.RandomMap, index: int) -> Any:
+    _refuse_new_draws(node, index)
+    return _run_on(node, [element_at(node.input, index)], [index, 0])
+
+
+def _refuse_new_draws(node: nodes.RandomMap | GuardedRandomNode, index: int) -> None:
     if node.seed is None or node.rerandomize_each_iteration:
         raise _refusal(node, index, ", as each iteration draws anew: give a seed, and rerandomize_each_iteration=False")
-    return _run_on(node, [element_at(node.input, index)], [index, 0])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

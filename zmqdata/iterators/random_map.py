@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, as_element, failure, input_iterator, make_iterator, mixed_seed
-from zmqdata.iterators.guarding import Outcome
+from zmqdata.iterators.base import Context, as_element, failure, make_iterator, mixed_seed
+from zmqdata.iterators.guarding import GuardedMapIterator, guarded_source
 from zmqdata.iterators.parallel import ParallelIterator, keeps_order
 from zmqdata.iterators.transforms import CountingIterator
+
+GuardedRandomNode = nodes.GuardedRandomMap | nodes.ParallelRandomMap
 
 
 class _Stream:
@@ -58,42 +60,46 @@ class RandomMapIterator(CountingIterator):
             raise failure(self._node, error) from error
 
 
+@make_iterator.register(nodes.GuardedRandomMap)
+class GuardedRandomMapIterator(GuardedMapIterator):
+    """The same, with elements that may be left out or called for again. State as for ``GuardedMapIterator``."""
+
+    def __init__(self, node: nodes.GuardedRandomMap, context: Context) -> None:
+        super().__init__(node, context, drawing_call(node, map_seed(node, context)))
+
+
 @make_iterator.register(nodes.ParallelRandomMap)
 class ParallelRandomMapIterator(ParallelIterator):
     """The same on several threads. State and restoring as for ``ParallelIterator``."""
 
     def __init__(self, node: nodes.ParallelRandomMap, context: Context) -> None:
-        call = _drawing_call(node, map_seed(node, context))
-        super().__init__(input_iterator(node, context), call, node, context, keeps_order(node, context))
+        source, call = guarded_source(node, context, drawing_call(node, map_seed(node, context)))
+        super().__init__(source, call, node, context, keeps_order(node, context))
 
 
-def _drawing_call(node: nodes.ParallelRandomMap, seed: int) -> Callable[[int, Any], Outcome]:
-    """A function from the number of an element and the element to what the map makes of it. It raises nothing."""
+def drawing_call(node: GuardedRandomNode, seed: int) -> Callable[[int, Any], Any]:
+    """A function from the number of an element and the element to what the user's function returns.
+
+    Called again for the same element, it draws the same. Any number of threads may call it at the same time.
+    """
     function = node.function
     idle: list[_Stream] = []  # one for each call under way; taken and put back at once, which needs no lock
 
-    def run(number: int, element: Any) -> Outcome:
+    def call_user(number: int, element: Any) -> Any:
         try:
             stream = idle.pop()
         except IndexError:
             stream = _Stream(seed)
         try:
-            generator = stream.at(number)
             arguments = element if type(element) is tuple else (element,)
-            return as_element(function(*arguments, generator)), None
-        except Exception as error:
-            raised = failure(node, error)
-            raised.__cause__ = error
-            return None, raised
-        except BaseException as error:
-            return None, error
+            return function(*arguments, stream.at(number))
         finally:
             idle.append(stream)
 
-    return run
+    return call_user
 
 
-def map_seed(node: nodes.RandomMap | nodes.ParallelRandomMap, context: Context) -> int:
+def map_seed(node: nodes.RandomMap | GuardedRandomNode, context: Context) -> int:
     """What the draws follow from beside the number: the user's seed or the context's, and the repetition."""
     turn = (context.turn,) if node.rerandomize_each_iteration else ()
     if node.seed is not None:

@@ -23,7 +23,14 @@ from zmqdata.nodes.batches import (
 from zmqdata.nodes.choices import Choose, Counter, RandomChoices, WeightedChoices
 from zmqdata.nodes.combinations import Concatenate, Zip
 from zmqdata.nodes.grouping import Elements, GroupByReducer, GroupByWindow, Reducer, Window
-from zmqdata.nodes.mapping import GuardedMap, ParallelInterleave, ParallelMap, ParallelRandomMap, RandomMap
+from zmqdata.nodes.mapping import (
+    GuardedMap,
+    GuardedRandomMap,
+    ParallelInterleave,
+    ParallelMap,
+    ParallelRandomMap,
+    RandomMap,
+)
 from zmqdata.nodes.options import AutoShardPolicy, ExternalStatePolicy, Options, WithOptions, options_of
 from zmqdata.nodes.records import Csv, CsvColumn, Files, FixedLengthRecords, Sql, TFRecords
 from zmqdata.nodes.selections import (
@@ -81,6 +88,7 @@ __all__ = [
     "FromList",
     "FromSource",
     "GuardedMap",
+    "GuardedRandomMap",
     "Infer",
     "Interleave",
     "ListFiles",

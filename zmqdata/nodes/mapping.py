@@ -54,6 +54,15 @@ class GuardedMap(Map):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuardedRandomMap(GuardedMap):
+    """A random map that calls again, with the same draws, or leaves elements out; attributes as both have them."""
+
+    seed: int | None = None
+    rerandomize_each_iteration: bool = True
+    operation: ClassVar[str] = "random_map"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ParallelMap(GuardedMap):
     """A map on several threads.
 

@@ -184,19 +184,17 @@ def options_of(node: Node) -> Options:
     >>> options_of(WithOptions(inputs=(Range(start=0, stop=3),), settings=(("deterministic", False),)))
     Options(deterministic=False)
     """
-    options, seen = Options(), set()
-
-    def visit(current: Node) -> None:
-        nonlocal options
-        if id(current) in seen:
-            return
-        seen.add(id(current))
-        for source in current.inputs:
-            visit(source)
-        if isinstance(current, WithOptions):
-            with warnings.catch_warnings():  # it was said when they were set
-                warnings.simplefilter("ignore")
-                options = options.merge(Options(current.settings))
-
-    visit(node)
+    options, seen = Options(), set[int]()
+    waiting = [(node, False)]  # a node, and whether its inputs are done; without recursion, as pipelines may be long
+    while waiting:
+        current, is_ready = waiting.pop()
+        if is_ready:
+            if isinstance(current, WithOptions):
+                with warnings.catch_warnings():  # it was said when they were set
+                    warnings.simplefilter("ignore")
+                    options = options.merge(Options(current.settings))
+        elif id(current) not in seen:
+            seen.add(id(current))
+            waiting.append((current, True))
+            waiting.extend((source, False) for source in reversed(current.inputs))
     return options
