@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from zmqdata import messages, wire
 from zmqdata.blocks import BlockBuilder, DecodedBlock
-from zmqdata.client.decoding import decode_message
-from zmqdata.errors import PipelineError, ProtocolError
+from zmqdata.client.decoding import CORRUPT_LIMIT, decode_message, hopeless
+from zmqdata.commands import Finish
+from zmqdata.errors import MissingClassError, PipelineError, ProtocolError
 from zmqdata.failures import encode_failure
 
 
@@ -49,6 +50,16 @@ def test_objects_must_be_allowed() -> None:
     assert [*content.elements()] == [{1, 2}]
     with pytest.raises(ProtocolError, match="allow_objects=False"):
         decode_message(frames, allow_objects=False)
+
+
+def test_what_cannot_be_read_is_asked_for_again_a_few_times() -> None:
+    """Damage may have come on the way; a class that is not here is missing the next time, too."""
+    damaged = ProtocolError("damaged")
+    assert [hopeless(damaged, count) for count in range(1, CORRUPT_LIMIT + 1)] == [None] * CORRUPT_LIMIT
+    found = hopeless(damaged, CORRUPT_LIMIT + 1)
+    assert found is not None
+    assert (found.error, "what cannot be decoded: damaged" in found.text) == ("DataLossError", True)
+    assert hopeless(MissingClassError("import it"), 1) == Finish("FailedPreconditionError", "import it")
 
 
 def test_the_end_of_a_task() -> None:

@@ -6,10 +6,18 @@ from collections.abc import Sequence
 
 from zmqdata import wire
 from zmqdata.blocks import DecodedBlock, ReferencedBlock, decode_block
-from zmqdata.commands import Arrived
-from zmqdata.errors import DataServiceError, ProtocolError
+from zmqdata.commands import Arrived, Finish
+from zmqdata.errors import (
+    DataLossError,
+    DataServiceError,
+    FailedPreconditionError,
+    MissingClassError,
+    ProtocolError,
+)
 from zmqdata.failures import decode_failure
 from zmqdata.messages import Block, EndOfTask, OnLink
+
+CORRUPT_LIMIT = 3
 
 Content = DecodedBlock | DataServiceError | None
 
@@ -30,6 +38,15 @@ def decode_message(frames: Sequence[bytes | memoryview], *, allow_objects: bool 
     if isinstance(header, EndOfTask):
         return header, None
     return header, _content(header, frames[1:], allow_objects)
+
+
+def hopeless(error: ProtocolError, count: int) -> Finish | None:
+    """How an iteration ends that has got so many messages in a row which could not be read; None: ask again."""
+    if isinstance(error, MissingClassError):  # the same bytes would name it the next time
+        return Finish(FailedPreconditionError.__name__, str(error))
+    if count > CORRUPT_LIMIT:
+        return Finish(DataLossError.__name__, f"A worker goes on sending what cannot be decoded: {error}")
+    return None
 
 
 def referred(link: str, header: OnLink, frames: ReferencedBlock | tuple[()]) -> Arrived:

@@ -24,14 +24,12 @@ import zmq
 from zmqdata import commands as c
 from zmqdata import wire
 from zmqdata.client.calls import client_context
-from zmqdata.client.decoding import decode_message, referred
+from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, End
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
 from zmqdata.errors import (
-    DataLossError,
     DataServiceError,
     FailedPreconditionError,
-    MissingClassError,
     NotFoundError,
     ProtocolError,
     UnimplementedError,
@@ -46,7 +44,6 @@ from zmqdata.transport.rejects import Rejects
 log = logging.getLogger(__name__)
 
 GOODBYE = 3.0
-CORRUPT_LIMIT = 3
 
 
 class ReaderShell:
@@ -264,11 +261,9 @@ class ReaderShell:
         """A message that cannot be read is asked for again; a peer that sends nothing else is given up."""
         self.rejects.count(name, "a data connection", str(error))
         self._corrupt += 1
-        if isinstance(error, MissingClassError):  # the same bytes would name it the next time
-            self._finish(c.Finish(FailedPreconditionError.__name__, str(error)))
-        elif self._corrupt > CORRUPT_LIMIT:
-            text = f"A worker goes on sending what cannot be decoded: {error}"
-            self._finish(c.Finish(DataLossError.__name__, text))
+        finish = hopeless(error, self._corrupt)
+        if finish is not None:
+            self._finish(finish)
         self._handle(c.LinkBroken(name, str(error)))
 
     # --- elements
