@@ -59,8 +59,16 @@ class WorkerShell:
     """
 
     def __init__(self, config: WorkerConfig) -> None:
-        endpoint = parse_service(config.dispatcher_address)
         self.context = sockets.new_context()
+        try:
+            self._open(config, parse_service(config.dispatcher_address))
+        except BaseException:
+            # A context that is collected with an open socket waits for it for ever.
+            self.context.destroy(linger=0)
+            raise
+
+    def _open(self, config: WorkerConfig, endpoint: str) -> None:
+        """Makes everything; the sockets are bound when this returns."""
         self.loop = Loop("zmqdata-worker", self._tick)
         # The access check must be there before the first data socket, and is cheap.
         self.rejects = Rejects()
@@ -74,22 +82,17 @@ class WorkerShell:
             self._report_soon,
             self.rejects,
         )
-        try:
-            self.router, bound = sockets.control_router(self.context, bind_endpoint(config.host, config.port), 10_000)
-        except BaseException:
-            self.links.close()
-            self.context.term()
-            raise
+        self.router, bound = sockets.control_router(self.context, bind_endpoint(config.host, config.port), 10_000)
         port = split_address(bound.partition("://")[2])[1]
         self.address = f"tcp://{announced_address(config.host, config.worker_address, endpoint, port)}"
         self.dispatcher = sockets.control_dealer(self.context, endpoint)
-        announce_worker(self.address)
         self.core = WorkerCore(_profile(config, self.address))
         self.config = config
         self.parts = PartCache(config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon)
         self.runners: dict[tuple[int, int], TaskRunner] = {}
         self.chunks = ChunkWriter(self._report_soon)
         self.registered = threading.Event()
+        self.ended_unregistered = False
         self.quiet = False
         self.emptied = threading.Event()
         self.refusal: DataServiceError | None = None
@@ -114,10 +117,14 @@ class WorkerShell:
             s.CloseChunk: self.chunks.close_chunk,
             c.Finish: self._refused,
         }
+        announce_worker(self.address)
 
     def close(self) -> None:
         """Frees sockets and threads; the loop has ended."""
         withdraw_worker(self.address)
+        if not self.registered.is_set():
+            self.ended_unregistered = True
+            self.registered.set()
         for runner in self.runners.values():
             runner.stop()
         for runner in self.runners.values():
@@ -354,7 +361,10 @@ class WorkerServer(Server[WorkerShell]):
         return self._started().address
 
     def wait_registered(self, timeout: float | None = None) -> bool:
-        """Waits until the dispatcher knows this worker; False when it does not after ``timeout`` seconds.
+        """Waits until the dispatcher knows this worker.
+
+        Returns:
+            False when it does not after ``timeout`` seconds, or when the worker was stopped before.
 
         Raises:
             TypeError, ValueError: ``timeout`` is no time.
@@ -366,7 +376,7 @@ class WorkerServer(Server[WorkerShell]):
             return False
         if shell.refusal is not None:
             raise shell.refusal
-        return True
+        return not shell.ended_unregistered
 
     def num_tasks(self) -> int:
         """How many tasks it hosts now."""
