@@ -253,7 +253,7 @@ class WorkerConfig:
     )
 
     def __post_init__(self) -> None:
-        if self.dispatcher_address in ("", None):
+        if isinstance(self.dispatcher_address, (str, type(None))) and not self.dispatcher_address:
             raise ValueError(
                 "Must specify a `dispatcher_address` in the `WorkerConfig`, for example 'tcp://127.0.0.1:5050', the "
                 "address that the dispatcher prints when it starts"

@@ -291,6 +291,15 @@ def test_each_registrar_has_its_compression(cluster: zmqdata.LocalCluster) -> No
     assert ids[0] == ids[2] != ids[1]
 
 
+@pytest.mark.claim("1.4k")
+def test_more_elements_than_can_be_counted(cluster: zmqdata.LocalCluster) -> None:
+    """A number of elements beyond 64 bits is unknown to the service, which runs the dataset all the same."""
+    huge = zmqdata.Dataset.range(2**62).repeat(2**62)
+    assert len(some(iter(read(huge, cluster)), 3)) == 3
+    dataset_id = zmqdata.register_dataset(cluster.target, huge)
+    assert zmqdata.from_dataset_id(OFF, cluster.target, dataset_id).cardinality() == zmqdata.UNKNOWN_CARDINALITY
+
+
 @pytest.mark.claim("1.4j")
 def test_a_pipeline_from_main_and_closures_goes_along(cluster: zmqdata.LocalCluster) -> None:
     """A lambda with a captured variable needs nothing on the workers."""
@@ -331,6 +340,8 @@ CLUSTER_FAULTS: list[dict[str, Any]] = [
     {"num_workers": "2"},
     {"num_workers": 1.5},
     {"num_workers": None},
+    {"num_workers": 2**70},
+    {"processes_per_worker": 10**6},
     {"processes_per_worker": 0},
     {"processes_per_worker": "auto"},
     {"in_process": "yes"},

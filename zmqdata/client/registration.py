@@ -22,10 +22,12 @@ from zmqdata.errors import (
 )
 from zmqdata.nodes import Node, known_spec, split_sources
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
-from zmqdata.specs import decode_spec, encode_spec, specs_agree
+from zmqdata.specs import UNKNOWN_CARDINALITY, decode_spec, encode_spec, specs_agree
 from zmqdata.transport.addresses import parse_service
 
 log = logging.getLogger(__name__)
+
+MOST_CARDINALITY = 2**63 - 1
 
 
 @dataclass
@@ -168,7 +170,8 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         sources=sources,
         unsplittable=reason,
         element_spec=None if spec is None else encode_spec(spec),
-        cardinality=node.cardinality,
+        # What no message can carry, as of range(2**62).repeat(2**62), nobody will ever count.
+        cardinality=node.cardinality if node.cardinality <= MOST_CARDINALITY else UNKNOWN_CARDINALITY,
         compression=compression,
         python=packed.python,
         version=packed.version,
