@@ -381,7 +381,7 @@ class WorkerServer(Server[WorkerShell]):
     def num_tasks(self) -> int:
         """How many tasks it hosts now."""
         shell = self._own_shell()
-        return 0 if shell is None else len(shell.core.tasks)
+        return 0 if shell is None or self._stopped.is_set() else len(shell.core.tasks)
 
     def snapshot_task_progresses(self) -> list[SnapshotTaskProgress]:
         """The streams of distributed saves that it writes or has written, for tests and people who are curious."""
