@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from zmqdata.messages import Block, EndOfTask, Message, Part, TaskDefinition
+from zmqdata.messages import Block, EndOfTask, Message, Part, TaskDefinition, TaskState
 from zmqdata.splits import FileSplits, Split
 from zmqdata.updates import Update
 
@@ -288,6 +288,15 @@ class Produced:
     frames: Any
     failure: bytes = b""
     lane: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StateTaken:
+    """Event: a runner has noted where its pipeline is, behind all that it has made before this event."""
+
+    task: int
+    attempt: int
+    state: TaskState
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 from zmqdata import commands as c
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import DispatcherTimes
+from zmqdata.core.state import Task
 from zmqdata.testing import CALM, CoordinatedScenario, Faults, LawBroken, Scenario, SimulatedPipeline, World
 
 FAMILIES = 12
@@ -167,10 +168,14 @@ def test_a_stuck_worker_keeps_only_what_it_has_begun(seed: int) -> None:
         world.add_worker()
     world.add_client()
     tasks = world.laws.state.tasks
-    world.run_until(lambda: any(task.ledger[0] and task.ledger[0][-1].size >= 30 for task in tasks.values()))
-    task = next(task for task in tasks.values() if task.ledger[0] and task.ledger[0][-1].size >= 30)
+
+    def has_many(task: Task) -> bool:
+        return any(split.size >= 30 for split in task.ledger[0].entries[-1:])
+
+    world.run_until(lambda: any(map(has_many, tasks.values())))
+    task = next(filter(has_many, tasks.values()))
     slow = next(worker for worker in world.workers if worker.name == task.worker)
-    leased = sum(split.size for split in task.ledger[0])
+    leased = task.ledger[0].num_splits
     slow.runners[task.task, 1].pace = 5.0
     world.run_until(lambda: world.all_done)
     world.clock.advance(2.0)

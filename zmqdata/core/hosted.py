@@ -5,7 +5,8 @@ Pure bookkeeping; what is sent, started and stopped is the worker core's affair.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 from zmqdata import commands as c
 from zmqdata import messages as m
@@ -15,13 +16,15 @@ from zmqdata.core.lanes import RoundRobin
 from zmqdata.core.streams import Portion
 from zmqdata.core.window import Windowed
 
+STATES_KEPT = 4
+
 
 @dataclass
 class HostedTask:
     """A task that this worker hosts. ``dealing`` holds what it made, ``feeds`` are the ledgers of its sources.
 
     ``hungry``: a client waits for the next element. ``incomplete``: a client that is gone took elements with it that
-    are not here any more.
+    are not here any more. ``states``: the newest places where its pipeline was, oldest first.
     """
 
     definition: m.TaskDefinition
@@ -36,6 +39,7 @@ class HostedTask:
     hungry: bool = False
     incomplete: bool = False
     progress: float = 0.0
+    states: deque[m.TaskState] = field(default_factory=lambda: deque(maxlen=STATES_KEPT))
 
     @property
     def key(self) -> tuple[int, int]:

@@ -6,6 +6,7 @@ everybody. Elements are numbered by rounds: one for each lane. Where there is on
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -69,7 +70,7 @@ class Output:
         window: int = BLOCK_BYTES,
     ) -> None:
         self.definition = definition
-        self.number = 0
+        self.number = 0  # of the next element
         self.emitted = 0
         self._post = post
         self._compression = compression
@@ -84,6 +85,20 @@ class Output:
         self._most = min(BLOCK_ELEMENTS, definition.block_elements or BLOCK_ELEMENTS)
         self._hungry = False
         self._lock = threading.Lock()
+
+    @property
+    def is_between_rounds(self) -> bool:
+        """Whether every element that was added has its number."""
+        return not self._round
+
+    def may_leap(self, number: int) -> bool:
+        """Whether nobody needs what comes before element ``number``."""
+        return self.is_between_rounds and self._skip.covers(self.number, number)
+
+    def leap(self, number: int) -> None:
+        """The next element that is added has this number."""
+        self.hand_over()
+        self.number = number
 
     @property
     def nbytes(self) -> int:
@@ -117,6 +132,13 @@ class Output:
         """Takes an error as the next element of everybody."""
         self._round = []
         self._add_round([Failure(error) for _ in self._lanes])
+
+    def give_up(self, error: BaseException) -> None:
+        """Nothing more can be made: takes an error as the next element that each consumer has not had."""
+        self.number = self._skip.missing(self.number, sys.maxsize)[0][0]
+        while self.number < max(self._passed):
+            self.fail_all(error)
+        self.fail_all(error)
 
     def end(self) -> int:
         """There is no further element: makes a round of what is left, or returns how many are left over."""
