@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from zmqdata import Dataset
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.splits import Split
-from zmqdata.worker.ledger import PLACE, LedgerProvider, Pacer, Stopped, needs_of
+from zmqdata.worker.ledger import PLACE, LedgerProvider, Pacer, Stopped
 
 
 class Desk:
@@ -161,6 +161,20 @@ def test_a_new_repetition_skips_what_is_left() -> None:
     assert desk.take() is None
     desk.provider.restore([PLACE, 0, 0, 0])
     assert desk.take() == Split(0, 0, 1)
+
+
+def test_entries_that_are_gone_keep_their_numbers() -> None:
+    """A ledger that begins later counts as if it were whole, also when its end is given back."""
+    provider = LedgerProvider([Split(0, 7, 9)], lambda *ask: None, lambda: 0.0, source=2, base=5)
+    provider.restore([PLACE, 2, 6, 0])
+    assert provider.state() == [PLACE, 2, 6, 0]
+    provider.feed([Split(0, 9, 12), Split(0, 12, 14)])
+    assert provider.next_split() == Split(0, 9, 10)
+    assert provider.give_back() == (7, 10, True)
+    provider.rewind()
+    assert provider.state() == [PLACE, 2, 5, 0]
+    assert provider.next_split() == Split(0, 7, 9)
+    assert provider.give_back() == (7, 10, False)
 
 
 def test_feeding_ends_a_wait() -> None:

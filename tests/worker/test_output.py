@@ -191,3 +191,42 @@ def test_elements_may_be_handed_over_as_they_are() -> None:
     press.output.hand_over()
     [made] = press.posted
     assert list(made.frames.elements()) == [element]
+
+
+def test_elements_go_on_behind_a_leap() -> None:
+    """What was collected before is handed over under its own numbers; a leap may only pass what nobody needs."""
+    press = Press(skip=((0, 3), (5, 9)))
+    assert [press.output.may_leap(number) for number in (3, 4)] == [True, False]
+    press.output.leap(3)
+    press.add(3, 4)
+    assert press.output.may_leap(8)
+    press.output.leap(8)
+    press.add(8, 9)
+    press.output.hand_over()
+    assert press.blocks == [(0, 3, [3, 4]), (0, 9, [9])]
+
+
+def test_nothing_leaps_in_the_middle_of_a_round() -> None:
+    """The elements of a round that has begun would stand before those of another one."""
+    press = Press(skip=((0, 3),), num_consumers=2)
+    press.add(0)
+    assert not press.output.may_leap(2)
+    press.add(1)
+    assert press.output.may_leap(2)
+
+
+def test_whoever_gives_up_says_so_where_it_is_heard() -> None:
+    """The error is the first element that nobody had, not one that was delivered before the task changed its host."""
+    press = Press(skip=((0, 3), (4, 9)))
+    press.output.give_up(ValueError("gone"))
+    ((lane, first, (text,)),) = press.blocks
+    assert (lane, first, text.startswith("ValueError: gone")) == (0, 3, True)
+    assert press.output.number == 4
+
+
+def test_each_consumer_hears_of_it() -> None:
+    """In the first round that it has not had, and in every one up to the last that anybody lacks."""
+    press = Press(skip=((0, 1),), num_consumers=2, passed=(1, 3))
+    press.output.give_up(ValueError("gone"))
+    assert [(lane, first) for lane, first, _ in press.blocks] == [(0, 1), (0, 2), (0, 3), (1, 3)]
+    assert press.output.number == 4

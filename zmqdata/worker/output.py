@@ -103,7 +103,10 @@ class Output:
     @property
     def nbytes(self) -> int:
         """The bytes handed over, or collected to be."""
-        return self.emitted + sum(lane.builder.nbytes for lane in self._lanes)
+        total = self.emitted
+        for lane in self._lanes:  # asked for each element, for which a generator would be slow
+            total += lane.builder.nbytes
+        return total
 
     def flush(self) -> None:
         """Somebody waits: hands over what there is, or else the next round as soon as it is made."""

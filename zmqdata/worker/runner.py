@@ -190,13 +190,13 @@ class TaskRunner:
         return state
 
     def _run_through(self, iterator: ElementIterator) -> bool:
-        output, states = self._output, self._states
+        output, states, clock = self._output, self._states, self._states.clock
         while True:
             self._await_allowance()
             if self._ahead:
                 if self._may_leap():
                     return False
-            elif states.clock() >= states.due and output.is_between_rounds:
+            elif clock() >= states.due and output.is_between_rounds:
                 self._note(iterator)
             try:
                 element = next(iterator)
