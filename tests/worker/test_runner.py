@@ -32,7 +32,7 @@ class Run:
         self.definition = msgspec.structs.replace(self.definition, **changes)
         self.posted: list[Any] = []
         self.runner = TaskRunner(
-            self.definition, packed.encoded, "", self.posted.append, "worker", lambda: False, lambda digest: None
+            self.definition, packed.encoded, "", self.posted.append, "worker", lambda: False, lambda _: None, 1 << 30
         )
         self.runner.allow(1 << 30)
         self._hurry(self.runner._states)
