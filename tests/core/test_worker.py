@@ -113,6 +113,26 @@ def test_a_task_that_cannot_run_is_told_until_it_is_taken_away() -> None:
     assert host.commands == []
 
 
+def test_where_a_task_is_goes_to_a_dispatcher_that_listens() -> None:
+    """A state is told at once and once; to a dispatcher that has been silent nothing is piled up."""
+    host, state = Host(), m.TaskState(3, b"state", (1,))
+    host.feed(c.StateTaken(1, 1, state))
+    assert host.commands == [c.Send(D, m.StateTaken("w", 1, 1, state))]
+    host.feed(c.StateTaken(1, 9, state))
+    assert host.commands == []
+    host.wait(3.5)
+    host.feed(c.StateTaken(1, 1, state))
+    assert host.commands == []
+
+
+def test_a_task_goes_on_behind_the_entries_that_are_gone() -> None:
+    """Entries keep their numbers: what it asks for next follows those that were there once."""
+    host = Host()
+    host.hear(D, m.HostTask(structs.replace(definition(attempt=2, ledger=3), bases=(40,))))
+    host.feed(c.SplitsWanted(1, 2, 0, 0, 43))
+    assert host.sent(m.RequestSplits).have == 43
+
+
 def test_what_is_unknown_is_ignored() -> None:
     """Events and messages that are not meant for a worker change nothing."""
     host = Host()

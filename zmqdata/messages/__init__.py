@@ -62,6 +62,7 @@ from zmqdata.messages.parts import (
     TaskList,
     TaskPlace,
     TaskReport,
+    TaskState,
     View,
     is_digest,
 )
@@ -81,6 +82,7 @@ from zmqdata.messages.workers import (
     SaveFailed,
     SplitsAssigned,
     SplitsReturned,
+    StateTaken,
     TakeBackSplits,
     WorkerHeartbeat,
     WorkerHeartbeatAnswered,
@@ -102,6 +104,7 @@ ToDispatcher = (
     | WorkerHeartbeat
     | RequestSplits
     | SplitsReturned
+    | StateTaken
     | RequestPipeline
     | ChunkWritten
     | SaveFailed
@@ -201,6 +204,7 @@ __all__ = [
     "SplitsAssigned",
     "SplitsReturned",
     "StartSave",
+    "StateTaken",
     "StatusReported",
     "StorePiece",
     "StreamGrant",
@@ -209,6 +213,7 @@ __all__ = [
     "TaskList",
     "TaskPlace",
     "TaskReport",
+    "TaskState",
     "TasksChanged",
     "ToClient",
     "ToDispatcher",

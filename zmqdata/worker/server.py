@@ -16,8 +16,8 @@ import zmq
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata import savecommands as s
 from zmqdata import wire
+from zmqdata.commands import saves as s
 from zmqdata.config import DATA_PORT_MARK, DATA_TRANSPORTS, PORT_MARK, WorkerConfig
 from zmqdata.core.worker import WorkerCore, WorkerProfile
 from zmqdata.core.written import Written
