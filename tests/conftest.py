@@ -1,9 +1,13 @@
-"""What all tests share: fixed hypothesis settings for CI. Fakes and servers live in ``zmqdata.testing``, not here."""
+"""What all tests share: fixed hypothesis settings for CI, and how they are collected and reported.
+
+Fakes and servers live in ``zmqdata.testing``, not here.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,3 +38,11 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escapes what UTF-8 cannot hold in captured text, as reports travel when tests run in several processes."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
