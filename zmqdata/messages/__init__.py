@@ -34,6 +34,7 @@ from zmqdata.messages.clients import (
     StorePiece,
     TasksChanged,
 )
+from zmqdata.messages.deaths import OPENING, Crumb, Death, Place
 from zmqdata.messages.links import (
     Block,
     CloseLink,
@@ -157,9 +158,11 @@ __all__ = [
     "ClientHeartbeatAnswered",
     "CloseIteration",
     "CloseLink",
+    "Crumb",
     "DatasetDescribed",
     "DatasetDescription",
     "DatasetRegistered",
+    "Death",
     "DescribeDataset",
     "DropTask",
     "EndOfTask",
@@ -175,6 +178,7 @@ __all__ = [
     "MOST_PIECE_BYTES",
     "MOST_WHOLE_BYTES",
     "Message",
+    "OPENING",
     "OnLink",
     "OpenIteration",
     "OpenLink",
@@ -184,6 +188,7 @@ __all__ = [
     "PieceSent",
     "PieceStored",
     "PipelineSent",
+    "Place",
     "Plan",
     "Probe",
     "Ranges",
