@@ -109,8 +109,8 @@ def contradiction(task: Task, iteration: Iteration, taken: RangeSet, total: int)
     return (
         f"task {task.task} of job {iteration.job.name} {found}. What a worker takes along is made again and must come "
         "out the same: look for a filter or a map that draws unseeded random numbers (use random_map), reads the clock "
-        "or files that change, for deterministic=False, for packages that differ between workers, and for a "
-        "worker whose log says that it can not go on. Elements may be missing, or have come twice."
+        "or files that change, for deterministic=False, and for packages that differ between "
+        "workers. Elements may be missing, or have come twice."
     )
 
 
