@@ -8,10 +8,47 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from zmqdata.core.ranges import RangeSet
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
 
 RAMP_SECONDS = 0.25
 STEADY_SECONDS = 10.0
+MOST_REPETITIONS = 16
+"""Of a source, those with splits that were used up: so many are told apart, older ones are over."""
+
+
+@dataclass
+class SpentSplits:
+    """The splits of one source whose ledger entries nobody needs any more, by repetition; ends count for nothing.
+
+    Where each task has every ``step``-th split, only the last one of each: those before it were its, too.
+    """
+
+    repetitions: dict[int, RangeSet] = field(default_factory=dict)
+
+    def add(self, split: Split) -> None:
+        """Counts an entry that leaves a ledger."""
+        if split.is_end:
+            return
+        spent = self.repetitions.setdefault(split.repetition, RangeSet())
+        if split.step == 1:
+            spent.add(split.start, split.stop)
+            self._forget_old()
+            return
+        last = split.start + (split.size - 1) * split.step
+        others = [number for first, stop in spent for number in range(first, stop) if (number - last) % split.step]
+        newest = max([last, *(first for first, _ in spent if not (first - last) % split.step)])
+        self.repetitions[split.repetition] = RangeSet((number, number + 1) for number in [*others, newest])
+        self._forget_old()
+
+    def restore(self, repetition: int, ranges: Iterable[tuple[int, int]]) -> None:
+        """Counts splits that are known to be used up."""
+        self.repetitions.setdefault(repetition, RangeSet()).update(ranges)
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        while len(self.repetitions) > MOST_REPETITIONS:
+            del self.repetitions[min(self.repetitions)]
 
 
 @dataclass

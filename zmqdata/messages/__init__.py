@@ -37,6 +37,7 @@ from zmqdata.messages.clients import (
     RequestPart,
     RequestRefused,
     RequestStatus,
+    ResumeAwaited,
     SaveStarted,
     StartSave,
     StatusReported,
@@ -128,6 +129,7 @@ ToClient = (
     | DatasetDescribed
     | RequestRefused
     | IterationOpened
+    | ResumeAwaited
     | ClientHeartbeatAnswered
     | TasksChanged
     | RequestHoldings
@@ -214,6 +216,7 @@ __all__ = [
     "RequestRefused",
     "RequestSplits",
     "RequestStatus",
+    "ResumeAwaited",
     "SaveFailed",
     "SaveParameters",
     "SaveStarted",

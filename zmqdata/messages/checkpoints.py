@@ -22,7 +22,7 @@ class TaskPart(Struct, frozen=True, array_like=True):
     source, the entries behind these that the task has started, the last one cut where it has got to: nothing that may
     be taken back. ``states``: where the task can be continued. ``delivered``: the elements that training loops have had
     as far as this client knows, its own and those that were reported before it came; of a job with numbered consumers
-    nothing, as ``Checkpoint.step`` says it.
+    nothing, as ``Checkpoint.step`` says it, but everything of a task that no view has any more.
     """
 
     index: int
@@ -36,18 +36,23 @@ class TaskPart(Struct, frozen=True, array_like=True):
 
 
 class SourcePart(Struct, frozen=True, array_like=True):
-    """The splits of a source's repetition that were used up: no task has them in its ledger, nor needs them again."""
+    """The splits of a source's repetition that were used up: no task has them in its ledger, nor needs them again.
+
+    Where each task has every so many-th split (``num_tasks``), only the last one that each has used up.
+    """
 
     repetition: int
     gone: Ranges
+    source: int = 0
 
 
 class Checkpoint(Struct, frozen=True):
     """Where a client stands in an iteration. Several that were taken together say where a job of several clients does.
 
     ``part`` is the client's id and ``parts`` those of all clients of the iteration then; empty where consumers are
-    numbered, as the job says how many there are. Splits that are in no ledger and not ``gone`` were not started.
-    ``step`` and ``views``: for numbered consumers. The tasks in ``views`` are numbered by their ``index``.
+    numbered, as the job says how many there are. ``sources`` has an entry for each repetition of each source of which
+    something is gone; splits that are in no ledger and not gone were not started. ``step`` and ``views``: for numbered
+    consumers. The tasks in ``views`` are numbered by their ``index``.
     """
 
     version: int
