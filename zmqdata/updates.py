@@ -105,12 +105,16 @@ class CloseClientUpdate(Update, frozen=True):
 
 
 class CreateTaskUpdate(Update, frozen=True):
-    """An iteration has one more task, without a host. ``shard``: its static part, or None."""
+    """An iteration has one more task, without a host. ``shard``: its static part, or None.
+
+    ``index``: its number among those of the iteration, if that is not the next one.
+    """
 
     task: int
     iteration: int
     seed: int
     shard: int | None = None
+    index: int | None = None
 
 
 class HostTaskUpdate(Update, frozen=True):
@@ -210,7 +214,7 @@ class PassStepsUpdate(Update, frozen=True):
 
 
 class RestoreLedgerUpdate(Update, frozen=True):
-    """In a snapshot: the ledger of a task's source, and how often its end was taken back from the present attempt.
+    """In a snapshot or from a checkpoint: the ledger of a task's source, and how often its end was taken back.
 
     Its first ``base`` entries, with ``before`` splits, are not needed any more.
     """
@@ -224,7 +228,7 @@ class RestoreLedgerUpdate(Update, frozen=True):
 
 
 class RestoreCursorUpdate(Update, frozen=True):
-    """In a snapshot: where an iteration, or one task of it, stands in a source. See ``SplitCursor``."""
+    """In a snapshot or from a checkpoint: where an iteration, or a task of it, is in a source. See ``SplitCursor``."""
 
     iteration: int
     source: int
@@ -234,8 +238,17 @@ class RestoreCursorUpdate(Update, frozen=True):
     task: int | None = None
 
 
+class RestoreSpentUpdate(Update, frozen=True):
+    """In a snapshot or from a checkpoint: splits of a source that no ledger has any more. See ``SpentSplits``."""
+
+    iteration: int
+    source: int
+    repetition: int
+    ranges: Ranges
+
+
 class RestoreRoundsUpdate(Update, frozen=True):
-    """In a snapshot: how far the consumers of a coordinated job have come, and how far they may go."""
+    """In a snapshot or from a checkpoint: how far consumers of a coordinated job have come, and how far they may go."""
 
     iteration: int
     steps: tuple[int, ...]
@@ -341,6 +354,7 @@ AnyUpdate = (
     | PassStepsUpdate
     | RestoreLedgerUpdate
     | RestoreCursorUpdate
+    | RestoreSpentUpdate
     | RestoreRoundsUpdate
     | CloseTaskListUpdate
     | FailIterationUpdate

@@ -66,6 +66,7 @@ class History:
             *[self.take_state] * 8,
             self.restore_ledger,
             self.restore_cursor,
+            self.restore_spent,
         ]
 
     def step(self) -> None:
@@ -231,6 +232,13 @@ class History:
             own = task.cursors[0]
             return u.RestoreCursorUpdate(iteration, 0, own.repetition, own.next, tuple(own.returned), task.task)
         return u.RestoreCursorUpdate(iteration, 0, one.repetition, one.next, tuple(one.returned))
+
+    def restore_spent(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        if iteration is None or not self.state.iterations[iteration].spent:
+            return None
+        first = self.draw.randrange(9)
+        return u.RestoreSpentUpdate(iteration, self.draw.randrange(2), self.draw.randrange(3), ((first, first + 3),))
 
     def deliver(self) -> u.AnyUpdate | None:
         task, first = self.task(), self.draw.randrange(20)

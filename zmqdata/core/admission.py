@@ -34,7 +34,9 @@ class Admission:
             return InvalidArgumentError, "A save has no clients: begin it with zmqdata.distributed_save()."
         if dataset is None:
             return NotFoundError, f"Dataset id {job.dataset_id} not found."
-        found = self._of_name(job) or self._of_consumers(ask, dataset) or self._of_dataset(job, dataset)
+        # A state begins the job anew: what is left of one of that name makes way, or there is an error of its own.
+        found = None if ask.resume else self._of_name(job)
+        found = found or self._of_consumers(ask, dataset) or self._of_dataset(job, dataset)
         return found or self._of_repetition(ask) or self._of_workers(ask)
 
     def _of_name(self, job: m.JobParameters) -> Objection | None:

@@ -34,7 +34,8 @@ class ConsumerProfile:
     """Who reads what.
 
     ``dispatcher_timeout`` is how many seconds to do without a dispatcher before giving up; ``heartbeat``: seconds
-    between two reports; ``local_workers`` and ``process``: who is in our own process, and its secret.
+    between two reports; ``local_workers`` and ``process``: who is in our own process, and its secret. ``resume``: the
+    encoded checkpoint to go on from.
     """
 
     client: str
@@ -49,6 +50,7 @@ class ConsumerProfile:
     reader: m.Reader = field(default_factory=m.Reader)
     local_workers: tuple[str, ...] = ()
     process: str = ""
+    resume: bytes = b""
 
 
 class ConsumerCore:
@@ -71,6 +73,7 @@ class ConsumerCore:
         self._began: float | None = None
         self._asked: float | None = None
         self._near = 0
+        self._awaited = ""
         self._unreported_bytes = 0
         self._heard = 0.0
         self._said = -WAITING_AFTER
@@ -89,6 +92,7 @@ class ConsumerCore:
         }
         self._messages: dict[type[m.Message], Callable[[Any, float], None]] = {
             m.IterationOpened: self._iteration_opened,
+            m.ResumeAwaited: self._resume_awaited,
             m.ClientHeartbeatAnswered: self._heartbeat_answered,
             m.TasksChanged: lambda message, now: self._take_list(message.task_list, now),
             m.RequestRefused: self._refused,
@@ -148,7 +152,7 @@ class ConsumerCore:
             self._unreported_bytes = 0
             self._send(m.ClientHeartbeat(who.client, self.task_list.version, report, delivered, steps, self._near))
         else:
-            self._send(m.OpenIteration(who.client, who.job, who.repetition, who.reader, who.local_workers))
+            self._send(m.OpenIteration(who.client, who.job, who.repetition, who.reader, who.local_workers, who.resume))
 
     def _next_report(self) -> tuple[int, dict[int, m.Ranges], int]:
         self.reading.collect_report()
@@ -162,12 +166,16 @@ class ConsumerCore:
             self.opened = True
             self._take_list(message.task_list, now)
 
+    def _resume_awaited(self, message: m.ResumeAwaited, now: float) -> None:
+        if message.client == self.profile.client:
+            self._awaited = message.missing
+
     def _tell_what_is_gone(self, message: m.IterationOpened) -> None:
         if self.is_numbered:
             if message.step:
                 who = f"consumer {self.profile.reader.consumer_index} of job {self.profile.job.name!r}"
                 self._do(c.Note("info", f"{who} goes on at step {message.step}, where the one before it was"))
-        elif message.delivered and (message.finished or not message.shared):
+        elif message.delivered and not self.profile.resume and (message.finished or not message.shared):
             job = self.profile.job.name
             rest = "nothing is left" if message.finished else "this client gets the rest"
             text = (
@@ -280,7 +288,7 @@ class ConsumerCore:
             )
             self._finish("UnavailableError", text, now)
             return
-        idle = self.opened and not self.reading.waiting
+        idle = (self.opened or self._awaited) and not self.reading.waiting
         self._starving = (self._starving if self._starving is not None else now) if idle else None
         starved = now - self._starving if self._starving is not None else 0.0
         refused = self.links.refused_for(LINK_PATIENCE, now) if starved >= LINK_PATIENCE else None
@@ -299,6 +307,8 @@ class ConsumerCore:
                 f"no answer from the dispatcher at {self.profile.service} for {silence:.0f} s; still trying "
                 f"(dispatcher_timeout={self.profile.dispatcher_timeout:g} s)"
             )
+        if not self.opened:
+            return f"waiting for {starved:.0f} s for {self._awaited}"
         if not self.task_list.tasks and not self.task_list.closed:
             return f"waiting for {starved:.0f} s: no worker has registered at {self.profile.service}"
         plan = self.task_list.plan

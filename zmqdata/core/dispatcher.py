@@ -23,11 +23,12 @@ from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.placement import MOST_STREAMS, Placement, WorkerFacts
 from zmqdata.core.places import Places
+from zmqdata.core.resuming import changed_files
 from zmqdata.core.saves import Saves
 from zmqdata.core.splits import lease_seconds, lease_size
 from zmqdata.core.state import DispatcherState, Iteration, Task
 from zmqdata.core.takeback import TakingBack
-from zmqdata.errors import FailedPreconditionError, NotFoundError
+from zmqdata.errors import DataLossError, FailedPreconditionError, NotFoundError
 from zmqdata.splits import FileSplits, turn_of
 
 PROBE_AFTER = 0.6
@@ -350,6 +351,10 @@ class DispatcherCore:
             self._tell_no_files(iteration, event)
             return
         names = source.ordered(event.names, iteration.seed, turn_of(iteration.repetition, event.repetition))
+        changed = changed_files(iteration, event.source, event.repetition, names)
+        if changed:
+            self.hosting.fail(iteration, DataLossError.__name__, changed)
+            return
         self.out.commit(u.ListFilesUpdate(*key, names))
         for peer, ask in waiting:
             self._request_splits(peer, ask, now)

@@ -212,9 +212,10 @@ class Hosting:
                 )
                 self.fail(iteration, UnavailableError.__name__, text)
             else:
-                self._find_host(task)
+                self.find_host(task)
 
-    def _find_host(self, task: Task) -> None:
+    def find_host(self, task: Task) -> None:
+        """Gives a task without a host to the worker that has least to do, if there is any."""
         name = self.placement.best(task, self.out.state.iterations[task.iteration])
         if name is not None:
             self._host(task, name)
@@ -294,7 +295,7 @@ class Hosting:
             if successor is not None:
                 self._host(task, successor)
             else:
-                self._find_host(task)
+                self.find_host(task)
 
     def ask_again(self) -> None:
         """Repeats the questions that have no answer yet."""

@@ -125,8 +125,13 @@ class Placement:
         return facts is None or may_read(self.target(iteration), facts.address, facts.tags, local)
 
     def is_place_of(self, task: Task, worker: str) -> bool:
-        """Whether a worker is the one for a task, or as good as any."""
-        return task.shard is None or self.places.index(self.facts[worker].address) == task.shard
+        """Whether a worker is the one for a task, or as good as any.
+
+        A job that goes on from a state may have more parts than this cluster has places: they go round.
+        """
+        if task.shard is None or not len(self.places):
+            return task.shard is None
+        return self.places.index(self.facts[worker].address) == task.shard % len(self.places)
 
     def stays(self, task: Task, iteration: Iteration) -> bool:
         """Whether a task must wait for its own worker: the part of the input beside one client is for that client."""

@@ -46,6 +46,9 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
         for repetition, names in cursor.names.items():
             yield u.ListFilesUpdate(number, source, repetition, names)
         yield u.RestoreCursorUpdate(number, source, cursor.repetition, cursor.next, tuple(cursor.returned))
+    for source, spent in enumerate(iteration.spent):
+        for repetition, ranges in spent.repetitions.items():
+            yield u.RestoreSpentUpdate(number, source, repetition, ranges.ranges)
     for task in iteration.tasks.values():
         yield from _of_task(task)
     yield from updates_of(iteration)
@@ -75,7 +78,7 @@ def updates_of(iteration: Iteration) -> Iterator[u.AnyUpdate]:
 
 def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
     number = task.task
-    yield u.CreateTaskUpdate(number, task.iteration, task.seed, task.shard)
+    yield u.CreateTaskUpdate(number, task.iteration, task.seed, task.shard, task.index)
     if task.attempt:
         yield u.HostTaskUpdate(number, task.attempt, task.worker)
     for source, own in enumerate(task.cursors):
