@@ -1,9 +1,10 @@
 """Every message that travels between processes, as a frozen struct. Descriptions only: no behaviour lives here.
 
 ``clients`` and ``workers`` hold the talk with the dispatcher, ``links`` that of clients with workers, ``parts`` what
-several messages carry. Each docstring says who sends the message, when, and what the receiver must do. Asks are verb +
-noun (``RequestSplits``), reports noun + participle (``SplitsAssigned``). ``docs/protocol.md`` says the same for other
-implementers. Every ask may be repeated: a receiver answers a repeated ask the same way.
+several messages carry, ``checkpoints`` what a client keeps to open an iteration again. Each docstring says who sends
+the message, when, and what the receiver must do. Asks are verb + noun (``RequestSplits``), reports noun + participle
+(``SplitsAssigned``). ``docs/protocol.md`` says the same for other implementers. Every ask may be repeated: a receiver
+answers a repeated ask the same way.
 
 Names: a worker and a client name themselves with a random id that is never used again; datasets, jobs, iterations and
 tasks are numbered by the dispatcher. Ranges of elements are half-open pairs ``(first, stop)``.
@@ -11,6 +12,14 @@ tasks are numbered by the dispatcher. Ranges of elements are half-open pairs ``(
 
 from __future__ import annotations
 
+from zmqdata.messages.checkpoints import (
+    CHECKPOINT_VERSION,
+    Checkpoint,
+    SourcePart,
+    TaskPart,
+    decode_checkpoint,
+    encode_checkpoint,
+)
 from zmqdata.messages.clients import (
     ClientHeartbeat,
     ClientHeartbeatAnswered,
@@ -151,6 +160,8 @@ OnLink = Block | EndOfTask
 
 __all__ = [
     "Block",
+    "CHECKPOINT_VERSION",
+    "Checkpoint",
     "ChunkCommitted",
     "ChunkWritten",
     "ClientHeartbeat",
@@ -201,6 +212,7 @@ __all__ = [
     "SaveFailed",
     "SaveParameters",
     "SaveStarted",
+    "SourcePart",
     "SplitsAssigned",
     "SplitsReturned",
     "StartSave",
@@ -211,6 +223,7 @@ __all__ = [
     "TakeBackSplits",
     "TaskDefinition",
     "TaskList",
+    "TaskPart",
     "TaskPlace",
     "TaskReport",
     "TaskState",
@@ -223,5 +236,7 @@ __all__ = [
     "WorkerHeartbeatAnswered",
     "WorkerRegistered",
     "WorkerStopped",
+    "decode_checkpoint",
+    "encode_checkpoint",
     "is_digest",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zmqdata.messages.checkpoints import SourcePart
 from zmqdata.messages.parts import PIECE_BYTES, DatasetDescription, JobParameters, Message, Ranges, Reader, TaskList
 
 # --- client -> dispatcher -----------------------------------------------------------------------------------------
@@ -46,7 +47,8 @@ class DescribeDataset(Message, frozen=True):
 class OpenIteration(Message, frozen=True):
     """From a client that starts to read a repetition of a job, repeated until ``IterationOpened`` or refused.
 
-    ``local_workers``: the addresses of workers in its own process.
+    ``local_workers``: the addresses of workers in its own process. ``resume``: an encoded ``Checkpoint``, from which the
+    iteration is to begin; it never joins one that runs already.
     """
 
     client: str
@@ -54,6 +56,7 @@ class OpenIteration(Message, frozen=True):
     repetition: int
     reader: Reader = Reader()
     local_workers: tuple[str, ...] = ()
+    resume: bytes = b""
 
 
 class ClientHeartbeat(Message, frozen=True):
@@ -173,7 +176,10 @@ class IterationOpened(Message, frozen=True):
     """The client is part of the iteration and may open links to its workers.
 
     ``delivered``: so many elements training loops have taken already; ``finished``: these were all; ``shared``: other
-    clients read it too. ``step``: where a numbered consumer begins.
+    clients read it too. ``step``: where a numbered consumer begins. For a checkpoint of it: the ``seed`` and
+    ``num_shards`` of the iteration, the ``fingerprint`` of its dataset, the splits that no task needs any more per
+    source, what was ``delivered_before`` of each task that is not settled, and the clients that read it
+    (``readers``, this one among them).
     """
 
     client: str
@@ -183,6 +189,12 @@ class IterationOpened(Message, frozen=True):
     finished: bool = False
     shared: bool = False
     step: int = 0
+    seed: int = 0
+    num_shards: int = 0
+    fingerprint: str = ""
+    sources: tuple[SourcePart, ...] = ()
+    delivered_before: dict[int, Ranges] = {}
+    readers: tuple[str, ...] = ()
 
 
 class ClientHeartbeatAnswered(Message, frozen=True):

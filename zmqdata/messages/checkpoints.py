@@ -1,0 +1,83 @@
+"""What a client knows of an iteration that it reads, as a value that outlives the job: enough to open it again.
+
+An encoded ``Checkpoint`` is the state of an iterator over a distributed dataset. It travels back in ``OpenIteration``.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from zmqdata.messages.parts import JobParameters, Ranges, Reader, TaskState, View
+from zmqdata.splits import Split
+
+CHECKPOINT_VERSION = 1
+"""Of the form below. A change of what it says raises it."""
+
+
+class TaskPart(Struct, frozen=True, array_like=True):
+    """What a client knows of one task.
+
+    ``bases``: per source, how many entries at the beginning of its ledger are not here any more. ``ledger``: per
+    source, the entries behind these that the task has started, the last one cut where it has got to: nothing that may
+    be taken back. ``states``: where the task can be continued. ``delivered``: the elements that training loops have had
+    as far as this client knows, its own and those that were reported before it came; of a job with numbered consumers
+    nothing, as ``Checkpoint.step`` says it.
+    """
+
+    index: int
+    seed: int
+    shard: int | None
+    bases: tuple[int, ...]
+    ledger: tuple[tuple[Split, ...], ...]
+    states: tuple[TaskState, ...]
+    delivered: Ranges
+    total: int | None
+
+
+class SourcePart(Struct, frozen=True, array_like=True):
+    """The splits of a source's repetition that were used up: no task has them in its ledger, nor needs them again."""
+
+    repetition: int
+    gone: Ranges
+
+
+class Checkpoint(Struct, frozen=True):
+    """Where a client stands in an iteration. Several that were taken together say where a job of several clients does.
+
+    ``part`` is the client's id and ``parts`` those of all clients of the iteration then; empty where consumers are
+    numbered, as the job says how many there are. Splits that are in no ledger and not ``gone`` were not started.
+    ``step`` and ``views``: for numbered consumers. The tasks in ``views`` are numbered by their ``index``.
+    """
+
+    version: int
+    job: JobParameters
+    fingerprint: str
+    repetition: int
+    seed: int
+    num_shards: int
+    reader: Reader
+    part: str
+    parts: tuple[str, ...]
+    sources: tuple[SourcePart, ...]
+    tasks: tuple[TaskPart, ...]
+    step: int = 0
+    views: tuple[View, ...] = ()
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Checkpoint)
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """A checkpoint as bytes, which ``decode_checkpoint`` takes."""
+    return _encoder.encode(checkpoint)
+
+
+def decode_checkpoint(content: bytes) -> Checkpoint:
+    """The checkpoint that was encoded.
+
+    Raises:
+        msgspec.DecodeError: these bytes are none.
+    """
+    return _decoder.decode(content)
