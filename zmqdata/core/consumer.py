@@ -14,6 +14,7 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.reading import Reading, ReadTask
 from zmqdata.core.readlinks import LinkProfile, ReadLinks
+from zmqdata.core.standing import Standing
 from zmqdata.core.stepping import Stepping
 from zmqdata.errors import NotFoundError, ResourceExhaustedError
 
@@ -34,7 +35,8 @@ class ConsumerProfile:
     """Who reads what.
 
     ``dispatcher_timeout`` is how many seconds to do without a dispatcher before giving up; ``heartbeat``: seconds
-    between two reports; ``local_workers`` and ``process``: who is in our own process, and its secret.
+    between two reports; ``local_workers`` and ``process``: who is in our own process, and its secret; ``resume``: the
+    encoded checkpoint from which to go on.
     """
 
     client: str
@@ -49,6 +51,7 @@ class ConsumerProfile:
     reader: m.Reader = field(default_factory=m.Reader)
     local_workers: tuple[str, ...] = ()
     process: str = ""
+    resume: bytes = b""
 
 
 class ConsumerCore:
@@ -67,6 +70,7 @@ class ConsumerCore:
         self.reading = (Stepping if self.is_numbered else Reading)(profile.max_outstanding, self._do)
         who = LinkProfile(profile.client, profile.host, profile.transports, profile.reader, profile.process)
         self.links = ReadLinks(who, self._do, self.reading.grants)
+        self.standing = Standing(profile.client, profile.job, profile.repetition, profile.reader, self.reading)
         self._commands: list[object] = []
         self._began: float | None = None
         self._asked: float | None = None
@@ -148,7 +152,7 @@ class ConsumerCore:
             self._unreported_bytes = 0
             self._send(m.ClientHeartbeat(who.client, self.task_list.version, report, delivered, steps, self._near))
         else:
-            self._send(m.OpenIteration(who.client, who.job, who.repetition, who.reader, who.local_workers))
+            self._send(m.OpenIteration(who.client, who.job, who.repetition, who.reader, who.local_workers, who.resume))
 
     def _next_report(self) -> tuple[int, dict[int, m.Ranges], int]:
         self.reading.collect_report()
@@ -159,6 +163,7 @@ class ConsumerCore:
             if not self.opened:
                 self._tell_what_is_gone(message)
                 self.reading.begin(message.step)
+                self.standing.begin(message)
             self.opened = True
             self._take_list(message.task_list, now)
 
@@ -207,6 +212,7 @@ class ConsumerCore:
         if task_list.version < self.task_list.version or self.finished or too_early:
             return
         self.task_list = task_list
+        self.standing.list(task_list.tasks)
         self.reading.list(task_list)
         self.links.tend(self.reading.addresses, now)
         self._ask_on(now)
@@ -219,7 +225,10 @@ class ConsumerCore:
         if task is None:
             return
         if isinstance(header, m.EndOfTask):
-            self.reading.end(task)
+            self.reading.end(task, header.total)
+            return
+        if isinstance(header, m.Lineage):
+            self.standing.take(header)
             return
         breach = self.reading.take(task, header, event.content)
         if breach:
@@ -251,6 +260,7 @@ class ConsumerCore:
 
     def _handed_out(self, event: c.HandedOut, now: float) -> None:
         grant = self.reading.hand_out(event)
+        self.reading.settle(event.oldest)
         if grant is not None:
             self.links.grant(self.reading.tasks[event.task].place.address, grant)
         self._unreported_bytes += event.size
@@ -267,6 +277,10 @@ class ConsumerCore:
         """Has the horizon moved before a numbered consumer gets there."""
         if self.reading.near > self._near:
             self._speak(now)
+
+    def checkpoint(self, place: int) -> m.Checkpoint:
+        """Where the training loop was after so many elements of this iterator, which it may go back to."""
+        return self.standing.checkpoint(place)
 
     # --- silence
 

@@ -48,10 +48,12 @@ from zmqdata.messages.links import (
     CloseLink,
     EndOfTask,
     Grant,
+    Lineage,
     LinkOpened,
     LinkRefused,
     LinkReported,
     OpenLink,
+    Origin,
 )
 from zmqdata.messages.parts import (
     MOST_PIECE_BYTES,
@@ -156,7 +158,7 @@ ToWorker = (
     | CloseLink
     | RequestStatus
 )
-OnLink = Block | EndOfTask
+OnLink = Block | EndOfTask | Lineage
 
 __all__ = [
     "Block",
@@ -180,6 +182,7 @@ __all__ = [
     "IterationClosed",
     "IterationOpened",
     "JobParameters",
+    "Lineage",
     "LinkOpened",
     "LinkRefused",
     "LinkReported",
@@ -189,6 +192,7 @@ __all__ = [
     "OnLink",
     "OpenIteration",
     "OpenLink",
+    "Origin",
     "PIECE_BYTES",
     "PROTOCOL_VERSION",
     "Part",

@@ -36,10 +36,15 @@ class TaskPart(Struct, frozen=True, array_like=True):
 
 
 class SourcePart(Struct, frozen=True, array_like=True):
-    """The splits of a source's repetition that were used up: no task has them in its ledger, nor needs them again."""
+    """The splits of a source's repetition that were used up: no task has them in its ledger, nor needs them again.
+
+    There may be one for each repetition of a ``source``, as a task may be in the next one while another has splits of
+    this one that it has not started. Tasks whose number is fixed have none: their ledgers tell which split is next.
+    """
 
     repetition: int
     gone: Ranges
+    source: int = 0
 
 
 class Checkpoint(Struct, frozen=True):
@@ -47,7 +52,9 @@ class Checkpoint(Struct, frozen=True):
 
     ``part`` is the client's id and ``parts`` those of all clients of the iteration then; empty where consumers are
     numbered, as the job says how many there are. Splits that are in no ledger and not ``gone`` were not started.
-    ``step`` and ``views``: for numbered consumers. The tasks in ``views`` are numbered by their ``index``.
+    ``step`` and ``views``: for numbered consumers. The tasks in ``views`` are numbered by their ``index``. ``order``: runs of
+    elements (index of the task, first, stop) that were handed out behind this place, and in this order they must come
+    again: an operation behind has them.
     """
 
     version: int
@@ -63,6 +70,7 @@ class Checkpoint(Struct, frozen=True):
     tasks: tuple[TaskPart, ...]
     step: int = 0
     views: tuple[View, ...] = ()
+    order: tuple[tuple[int, int, int], ...] = ()
 
 
 _encoder = msgspec.msgpack.Encoder()
