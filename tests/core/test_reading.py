@@ -72,7 +72,7 @@ def test_a_task_that_moves_begins_with_new_credit() -> None:
     """What has come stays; windows and ends belong to one attempt."""
     client = Client(1)
     client.arrives(1, 0, 2)
-    client.reading.end(client.reading.tasks[1])
+    client.reading.end(client.reading.tasks[1], 2)
     assert client.reading.is_over(True) is False
     client.places(m.TaskPlace(1, 2, "v", "v"))
     assert client.reading.addresses == ["v"]
@@ -97,7 +97,7 @@ def test_it_is_over_when_nothing_is_owed_and_nothing_waits() -> None:
     client = Client(1)
     client.arrives(1, 0, 1)
     assert not client.reading.is_over(True)
-    client.reading.end(client.reading.tasks[1])
+    client.reading.end(client.reading.tasks[1], 2)
     client.take(1, 0, 1, 10)
     assert client.reading.is_over(True)
     assert not client.reading.is_over(False)

@@ -13,6 +13,7 @@ from zmqdata import updates as u
 from zmqdata.core.lineage import MOST_STATES
 from zmqdata.core.rounds import Rounds
 from zmqdata.core.snapshots import snapshot
+from zmqdata.core.splits import MOST_REPETITIONS
 from zmqdata.core.state import _APPLY, DispatcherState, Iteration, Task
 from zmqdata.messages import Crumb, DatasetDescription, JobParameters, SaveParameters, TaskState
 from zmqdata.splits import FileSplits, IndexSplits, Split
@@ -66,7 +67,7 @@ class History:
             *[self.take_state] * 8,
             self.restore_ledger,
             self.restore_cursor,
-            self.restore_spent,
+            *[self.restore_spent] * 2,
         ]
 
     def step(self) -> None:
@@ -367,4 +368,4 @@ def test_a_snapshot_has_the_size_of_what_lives() -> None:
         history.state.apply(u.DeliverUpdate(4000, ((number, number + 1),)))
         history.state.apply(history.assign_splits() or history.begin_life())
         history.state.apply(history.take_state() or history.begin_life())
-    assert len(snapshot(history.state)) < 15 + MOST_STATES
+    assert len(snapshot(history.state)) < 15 + MOST_STATES + 2 * MOST_REPETITIONS

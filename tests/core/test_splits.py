@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.core.splits import MOST_REPETITIONS, Ledger, SpentSplits, SplitCursor, cut_ledger, lease_seconds, lease_size
+from zmqdata.core.splits import (
+    MOST_REPETITIONS,
+    Ledger,
+    SpentSplits,
+    SplitCursor,
+    cut_ledger,
+    lease_seconds,
+    lease_size,
+)
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 FILES = FileSplits(("*.txt",), shuffle=False, seed=None)

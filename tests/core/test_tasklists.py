@@ -38,8 +38,8 @@ def test_a_list_names_what_still_owes_elements() -> None:
     settled = Task(3, 2000, 1, [], total=0)
     board = Board(Task(1, 2000, 1, [], attempt=1, worker="a"), Task(2, 2000, 1, [], attempt=2), settled)
     assert board.lists.task_list(board.iteration, "k").tasks == (
-        m.TaskPlace(1, 1, "a", "tcp://a"),
-        m.TaskPlace(2, 2, "", ""),
+        m.TaskPlace(1, 1, "a", "tcp://a", 0),
+        m.TaskPlace(2, 2, "", "", 0),
     )
 
 

@@ -48,7 +48,11 @@ class Host(Transcript):
         self.feed(c.Produced(1, attempt, first, count, size, b"meta", "frames"))
 
     def pushed(self) -> list[tuple[str, Any]]:
-        return [(push.link, getattr(push.header, "first", "end")) for push in self.all_of(c.Push)]
+        """What was pushed but for lineage."""
+        return [(push.link, getattr(push.header, "first", "end")) for push in self.messages()]
+
+    def messages(self) -> list[c.Push]:
+        return [push for push in self.all_of(c.Push) if not isinstance(push.header, m.Lineage)]
 
 
 # --- the dispatcher
@@ -347,7 +351,7 @@ def test_blocks_go_to_who_has_credit() -> None:
     host.grant(8)
     assert host.pushed() == [("k-1", 0)]
     assert host.sent(c.AllowProduction).size == 160
-    assert host.sent(m.LinkReported).sent == 1
+    assert host.sent(m.LinkReported).sent == 2, "lineage, and a block"
 
 
 def test_without_a_reader_a_task_makes_next_to_nothing() -> None:
@@ -443,7 +447,7 @@ def test_what_a_gone_client_was_given_goes_to_others() -> None:
     host.link("l", "l-1")
     host.hear(D, m.ReleaseClient("k", {1: ((0, 2),)}))
     host.grant(8, client="l")
-    assert [(push.header.first, push.header.skip) for push in host.all_of(c.Push)] == [(0, 2), (4, 0)]
+    assert [(push.header.first, push.header.skip) for push in host.messages()] == [(0, 2), (4, 0)]
     host.hear(D, m.ReleaseClient("stranger", {}))
     assert host.commands == []
 
@@ -527,7 +531,7 @@ def test_a_worker_knows_what_it_owes() -> None:
     assert host.core.owes_elements, "no credit yet"
     host.grant(8)
     assert host.core.owes_elements, "sent and not seen"
-    host.hear("k", m.Grant("k-1", 1, (m.StreamGrant(1, 1, 8, 1000, 1),)))
+    host.hear("k", m.Grant("k-1", 2, (m.StreamGrant(1, 1, 8, 1000, 1),)))
     assert not host.core.owes_elements
 
 

@@ -15,7 +15,7 @@ from zmqdata.errors import (
     ProtocolError,
 )
 from zmqdata.failures import decode_failure
-from zmqdata.messages import Block, EndOfTask, OnLink
+from zmqdata.messages import Block, OnLink
 
 CORRUPT_LIMIT = 3
 
@@ -35,7 +35,7 @@ def decode_message(frames: Sequence[bytes | memoryview], *, allow_objects: bool 
     if not frames:
         raise ProtocolError("empty message: not even a header")
     header = wire.on_link.header(frames[0])
-    if isinstance(header, EndOfTask):
+    if not isinstance(header, Block):
         return header, None
     return header, _content(header, frames[1:], allow_objects)
 

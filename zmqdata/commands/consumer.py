@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from zmqdata.messages import Block, EndOfTask
+from zmqdata.messages import Block, OnLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Arrived:
     """Event: a message has arrived on a link. ``content`` is what it decodes to, opaque to the core."""
 
     link: str
-    header: Block | EndOfTask
+    header: OnLink
     content: Any = None
 
 
@@ -31,7 +31,8 @@ class HandedOut:
 
     Events come in the order in which the elements were delivered.
 
-    ``size`` is the block's credit once its last element is taken, else 0.
+    ``size`` is the block's credit once its last element is taken, else 0. ``oldest``: somebody may go back to the place
+    where so many elements had been handed out; None: nobody goes back.
     """
 
     task: int
@@ -39,6 +40,7 @@ class HandedOut:
     first: int
     stop: int
     size: int
+    oldest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

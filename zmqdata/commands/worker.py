@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from zmqdata.messages import Block, Crumb, EndOfTask, TaskDefinition, TaskState
+from zmqdata.messages import Block, Crumb, EndOfTask, Lineage, TaskDefinition, TaskState
 from zmqdata.splits import Split
 
 
@@ -148,6 +148,18 @@ class Produced:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitsStarted:
+    """Event: how far a runner's sources have started their ledgers: per source, whole entries and splits of the next.
+
+    It comes before what was made of those splits.
+    """
+
+    task: int
+    attempt: int
+    places: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StateTaken:
     """Event: a runner has noted where its pipeline is, behind all that it has made before this event."""
 
@@ -208,7 +220,7 @@ class Push:
     """Command (worker) and fact: send this header with its frames on a link."""
 
     link: str
-    header: Block | EndOfTask
+    header: Block | EndOfTask | Lineage
     frames: Any = ()
 
 

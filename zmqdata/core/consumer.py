@@ -14,6 +14,7 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.reading import Reading, ReadTask
 from zmqdata.core.readlinks import LinkProfile, ReadLinks
+from zmqdata.core.standing import Standing
 from zmqdata.core.stepping import Stepping
 from zmqdata.errors import NotFoundError, ResourceExhaustedError
 
@@ -34,8 +35,8 @@ class ConsumerProfile:
     """Who reads what.
 
     ``dispatcher_timeout`` is how many seconds to do without a dispatcher before giving up; ``heartbeat``: seconds
-    between two reports; ``local_workers`` and ``process``: who is in our own process, and its secret. ``resume``: the
-    encoded checkpoint to go on from.
+    between two reports; ``local_workers`` and ``process``: who is in our own process, and its secret; ``resume``: the
+    encoded checkpoint from which to go on.
     """
 
     client: str
@@ -69,6 +70,7 @@ class ConsumerCore:
         self.reading = (Stepping if self.is_numbered else Reading)(profile.max_outstanding, self._do)
         who = LinkProfile(profile.client, profile.host, profile.transports, profile.reader, profile.process)
         self.links = ReadLinks(who, self._do, self.reading.grants)
+        self.standing = Standing(profile.client, profile.job, profile.repetition, profile.reader, self.reading)
         self._commands: list[object] = []
         self._began: float | None = None
         self._asked: float | None = None
@@ -163,6 +165,7 @@ class ConsumerCore:
             if not self.opened:
                 self._tell_what_is_gone(message)
                 self.reading.begin(message.step)
+                self.standing.begin(message)
             self.opened = True
             self._take_list(message.task_list, now)
 
@@ -215,6 +218,7 @@ class ConsumerCore:
         if task_list.version < self.task_list.version or self.finished or too_early:
             return
         self.task_list = task_list
+        self.standing.list(task_list.tasks)
         self.reading.list(task_list)
         self.links.tend(self.reading.addresses, now)
         self._ask_on(now)
@@ -227,7 +231,10 @@ class ConsumerCore:
         if task is None:
             return
         if isinstance(header, m.EndOfTask):
-            self.reading.end(task)
+            self.reading.end(task, header.total)
+            return
+        if isinstance(header, m.Lineage):
+            self.standing.take(header)
             return
         breach = self.reading.take(task, header, event.content)
         if breach:
@@ -259,6 +266,7 @@ class ConsumerCore:
 
     def _handed_out(self, event: c.HandedOut, now: float) -> None:
         grant = self.reading.hand_out(event)
+        self.reading.settle(event.oldest)
         if grant is not None:
             self.links.grant(self.reading.tasks[event.task].place.address, grant)
         self._unreported_bytes += event.size
@@ -275,6 +283,10 @@ class ConsumerCore:
         """Has the horizon moved before a numbered consumer gets there."""
         if self.reading.near > self._near:
             self._speak(now)
+
+    def checkpoint(self, place: int) -> m.Checkpoint:
+        """Where the training loop was after so many elements of this iterator, which it may go back to."""
+        return self.standing.checkpoint(place)
 
     # --- silence
 

@@ -5,7 +5,8 @@ Pure bookkeeping of one source of one task; the talk with the dispatcher is the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -18,7 +19,8 @@ class SplitFeed:
     """The copy of one source's ledger that a runner has.
 
     ``have``: its entries; ``cut``: how often its end was given back, the last time leaving ``kept`` entries, the last
-    of them up to ``stop``; ``ask``: what the dispatcher is asked for, last at ``asked``.
+    of them up to ``stop``; ``ask``: what the dispatcher is asked for, last at ``asked``. ``entries`` are those from
+    number ``base`` on, and ``reached`` how far the source has started them: as many whole ones, and splits of the next.
     """
 
     have: int
@@ -27,6 +29,28 @@ class SplitFeed:
     stop: int = 0
     ask: m.RequestSplits | None = None
     asked: float = 0.0
+    base: int = 0
+    entries: list[Split] = field(default_factory=list)
+    reached: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, base: int, entries: Sequence[Split]) -> SplitFeed:
+        """The copy that comes with a task: none of it is started, and what is before it is not needed."""
+        return cls(base + len(entries), base=base, entries=list(entries), reached=(base, 0))
+
+    def started(self, first: int) -> tuple[Split, ...]:
+        """The entries from this number on that were started, the last of them as far as it was.
+
+        >>> feed = SplitFeed.of(5, [Split(0, 10, 20), Split(0, 40, 50)])
+        >>> feed.reached = (6, 3)
+        >>> feed.started(6)
+        (Split(repetition=0, start=40, stop=43, names=(), step=1),)
+        """
+        at, offset = self.reached
+        begun = self.entries[max(0, first - self.base) : at - self.base]
+        if offset and at - self.base < len(self.entries):
+            begun.append(self.entries[at - self.base].part(0, offset))
+        return tuple(begun)
 
     def want(self, ask: m.RequestSplits, now: float) -> bool:
         """Whether an ask must be sent: it is not the one that is under way already."""
@@ -50,6 +74,7 @@ class SplitFeed:
         fresh = message.splits[self.have - message.first :]
         if fresh:
             self.have += len(fresh)
+            self.entries += fresh
             self.ask = None
         return fresh
 
@@ -58,5 +83,8 @@ class SplitFeed:
         self.cut += 1
         self.have = self.kept = entries
         self.stop = stop
+        del self.entries[max(0, entries - self.base) :]
+        if self.entries:
+            self.entries[-1] = self.entries[-1].part(0, stop - self.entries[-1].start)
         if self.ask is not None:
             self.ask = msgspec.structs.replace(self.ask, have=entries, cut=self.cut)

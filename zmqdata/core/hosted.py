@@ -12,8 +12,9 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.dealing import Dealing
 from zmqdata.core.feeds import SplitFeed
+from zmqdata.core.inband import news_for
 from zmqdata.core.lanes import RoundRobin
-from zmqdata.core.streams import Portion
+from zmqdata.core.streams import Portion, Stream
 from zmqdata.core.window import Windowed
 
 STATES_KEPT = 4
@@ -75,6 +76,19 @@ class HostedTask:
         """Makes no room for rounds that nobody waits for. Once all are made they hold up nobody, and are kept."""
         if self.total is None and isinstance(self.dealing, RoundRobin):
             self.dealing.skip(unwanted)
+
+    def news_for(self, stream: Stream) -> m.Lineage | None:
+        """What has to be pushed before the next message of a stream, counted as told; None when nothing has.
+
+        Trainers that share a cache have no state: what they missed is never made again.
+        """
+        if self.definition.cache:
+            return None
+        news = news_for(stream.told, self.definition, self.feeds, self.states)
+        if news is None:
+            return None
+        stream.told = news[1]
+        return news[0]
 
     def report(self, now: float) -> m.TaskReport:
         """What the dispatcher is told of it."""

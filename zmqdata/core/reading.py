@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.credit import Window
+from zmqdata.core.handedout import HandedOut, Runs
 from zmqdata.core.ranges import RangeSet
 
 
@@ -22,7 +23,7 @@ class ReadTask:
 
     ``received`` covers all attempts; the window belongs to the current one, as does ``first``, the number that its
     stream begins with. ``waiting`` counts elements received and not handed out. ``listed``: whether the task list names
-    it.
+    it. ``total``: how many elements it has, once that is known.
     """
 
     place: m.TaskPlace
@@ -32,6 +33,7 @@ class ReadTask:
     ended: bool = False
     listed: bool = False
     first: int = 0
+    total: int | None = None
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,20 @@ class Reading:
     Args:
         max_outstanding: most elements that each stream may have on its way; None: as its window says.
         do: takes the commands that result.
+
+    Attributes:
+        passed: what was handed out, and in which order.
+        views: the order in which a numbered consumer reads tasks.
     """
+
+    views: tuple[m.View, ...] = ()
 
     def __init__(self, max_outstanding: int | None, do: Callable[[object], None]) -> None:
         self.tasks: dict[int, ReadTask] = {}
         self.waiting = 0
         self.report = 0
         self.unended: set[int] = set()
+        self.passed = HandedOut()
         self._at: dict[str, set[int]] = {}
         self._reports: deque[Report] = deque()
         self._fresh: dict[int, RangeSet] = {}
@@ -120,14 +129,14 @@ class Reading:
 
     # --- elements
 
-    def current(self, header: m.Block | m.EndOfTask) -> ReadTask | None:
+    def current(self, header: m.OnLink) -> ReadTask | None:
         """The task of a message, unless it comes from an attempt that does not count."""
         task = self.tasks.get(header.task)
         return task if task is not None and task.listed and task.place.attempt == header.attempt else None
 
-    def end(self, task: ReadTask) -> None:
-        """Everything made of a task has been given to somebody."""
-        task.ended = True
+    def end(self, task: ReadTask, total: int) -> None:
+        """Everything made of a task, which is so much, has been given to somebody."""
+        task.ended, task.total = True, total
         self.unended.discard(task.place.task)
 
     def take(self, task: ReadTask, header: m.Block, content: object) -> str:
@@ -169,6 +178,7 @@ class Reading:
         task = self.tasks[event.task]
         if count:
             self._fresh.setdefault(event.task, RangeSet()).add(event.first, event.stop)
+            self.passed.add(event.task, event.first, event.stop)
         task.waiting -= count
         self.waiting -= count
         if task.place.attempt != event.attempt:
@@ -178,6 +188,25 @@ class Reading:
             task.window.widen(len(self.unended))
         worth_telling = not task.waiting or task.window.worth_telling
         return self._grant(task) if task.place.address and worth_telling else None
+
+    # --- where it stands
+
+    def settle(self, oldest: int | None) -> None:
+        """Nobody goes back behind the place where so many elements were handed out; None: behind the present one."""
+        self.passed.settle(self.passed.count if oldest is None else oldest)
+
+    def settled(self, task: int) -> RangeSet:
+        """The elements of a task that will not be made again."""
+        return self.passed.of(task)
+
+    def at(self, place: int) -> tuple[dict[int, RangeSet], Runs, int]:
+        """What had been handed out of each task at a place, in which runs the rest was since, and the step there."""
+        return *self.passed.at(place), 0
+
+    @property
+    def totals(self) -> dict[int, int]:
+        """What is known of the ends of tasks."""
+        return {number: task.total for number, task in self.tasks.items() if task.total is not None}
 
     # --- grants and reports
 

@@ -41,7 +41,7 @@ class Link:
     address: str = ""
     secret: str = ""
     sent: int = 0
-    unseen: deque[tuple[m.Block | m.EndOfTask, Any]] = field(default_factory=deque)
+    unseen: deque[tuple[m.OnLink, Any]] = field(default_factory=deque)
     grants: dict[int, m.StreamGrant] = field(default_factory=dict)
     used: bool = False
     retired: deque[str] = field(default_factory=lambda: deque(maxlen=RETIRED_KEPT))
@@ -82,11 +82,11 @@ class SendLinks:
         link = self.by_client.get(client)
         return link is not None and link.bound
 
-    def push(self, client: str, header: m.Block | m.EndOfTask, frames: Any) -> None:
+    def push(self, client: str, header: m.OnLink, frames: Any) -> None:
         """Sends the next message to a client, whose link is bound."""
         self._push(self.by_client[client], header, frames)
 
-    def _push(self, link: Link, header: m.Block | m.EndOfTask, frames: Any) -> None:
+    def _push(self, link: Link, header: m.OnLink, frames: Any) -> None:
         link.sent += 1
         header = structs.replace(header, number=link.sent)
         link.unseen.append((header, frames))

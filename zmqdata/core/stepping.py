@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.handedout import Runs
+from zmqdata.core.ranges import RangeSet
 from zmqdata.core.reading import Reading, ReadTask
 from zmqdata.core.rounds import Run, rounds_before, run_at, turns_at
 
@@ -59,9 +62,13 @@ class Stepping(Reading):
         self._ask_at = 0
         self._held: dict[int, deque[Held]] = {}
         self._delivered: deque[Stretch] = deque()
+        self._taken: deque[Stretch] = deque()  # since the oldest place that somebody may go back to
+        self._taken_from = 0  # the place where they begin
+        self._oldest_step = 0
+        self._seen: set[int] = set()
 
     def begin(self, step: int) -> None:
-        self.step = self._first_step = step
+        self.step = self._first_step = self._oldest_step = step
 
     def list(self, task_list: m.TaskList) -> None:
         plan = task_list.plan
@@ -70,6 +77,8 @@ class Stepping(Reading):
                 # Asked for in the middle of what is new, so that more is there before it is needed.
                 self._ask_at = (max(self._plan.horizon, self._first_step) + plan.horizon) // 2
             self._plan = plan
+            self.views = plan.views
+            self._seen.update(task for view in plan.views for task, _ in view.tasks)
         super().list(task_list)
         self._deliver_due()
 
@@ -147,8 +156,44 @@ class Stepping(Reading):
             stretch.taken += fresh
             count -= fresh
             if stretch.taken == stretch.count:
-                self._delivered.popleft()
+                self._taken.append(self._delivered.popleft())
         return super().hand_out(event)
+
+    # --- where it stands
+
+    def settle(self, oldest: int | None) -> None:
+        self._oldest_step = self.steps if oldest is None else self._step_at(oldest)
+        oldest = self.passed.count if oldest is None else oldest
+        while self._taken and self._taken_from + self._taken[0].count <= oldest:
+            self._taken_from += self._taken.popleft().count
+        self.passed.settle(oldest)
+
+    def settled(self, task: int) -> RangeSet:
+        return self._rounds(task, self._oldest_step)
+
+    def _rounds(self, task: int, step: int) -> RangeSet:
+        """The rounds of a task before a step."""
+        viewed = any(task == number for view in self.views for number, _ in view.tasks)
+        # Who is in no view any more had ended before all that are.
+        ended = self._plan.totals.get(task, 0) if task in self._seen and not viewed else 0
+        return RangeSet([(0, ended or rounds_before(self.views, task, step))])
+
+    def _step_at(self, place: int) -> int:
+        """The step at which the training loop was after so many elements."""
+        left = place - self._taken_from
+        for stretch in chain(self._taken, self._delivered):
+            if left < stretch.count:
+                return replace(stretch, taken=left).reached
+            left -= stretch.count
+        return self.step
+
+    def at(self, place: int) -> tuple[dict[int, RangeSet], Runs, int]:
+        step = self._step_at(place)
+        return {task: self._rounds(task, step) for task in self.tasks}, [], step
+
+    @property
+    def totals(self) -> dict[int, int]:
+        return self._plan.totals
 
     # --- what the dispatcher is told, and the end
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zmqdata import messages as m
+from zmqdata.core.inband import Told
 from zmqdata.core.ranges import RangeSet
 
 
@@ -54,7 +55,7 @@ class Stream:
 
     ``given`` holds the blocks that were not handed out, ``unreported`` the ranges that were, oldest first: the
     dispatcher has counted only ``reported`` of ``handed_out`` elements. ``lacking``: the client needs what is not here
-    any more.
+    any more. ``told``: what it knows of the task's lineage.
     """
 
     client: str
@@ -69,6 +70,7 @@ class Stream:
     told_end: bool = False
     open: bool = True
     lacking: bool = False
+    told: Told | None = None
 
     @property
     def idle(self) -> bool:

@@ -38,7 +38,7 @@ class TaskLists:
         """Where the tasks are that still owe elements to somebody, as far as a client may read them."""
         reads = self.placement.may_read
         places = tuple(
-            m.TaskPlace(task.task, task.attempt, task.worker, self._address(task))
+            m.TaskPlace(task.task, task.attempt, task.worker, self._address(task), task.index)
             for task in iteration.live_tasks
             if not task.settled and (reads(client, task.worker, iteration) if task.worker else self._waits(task))
         )

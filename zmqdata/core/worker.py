@@ -77,6 +77,7 @@ class WorkerCore:
             c.Received: self._received,
             c.Tick: lambda event, now: self._tick(now),
             c.Produced: self._produced,
+            c.SplitsStarted: self._splits_started,
             c.StateTaken: self._state_taken,
             c.Exhausted: self._exhausted,
             c.TaskFailed: self._task_failed,
@@ -197,7 +198,7 @@ class WorkerCore:
             self._remove(hosted)
         dealing = self.writing.dealing_of(definition) or dealing_for(definition, self.profile.cache_bytes)
         bases = definition.bases or (0,) * len(definition.ledger)
-        feeds = [SplitFeed(base + len(entries)) for base, entries in zip(bases, definition.ledger, strict=True)]
+        feeds = [SplitFeed.of(base, entries) for base, entries in zip(bases, definition.ledger, strict=True)]
         task = HostedTask(definition, feeds, dealing, progress=now)
         self.tasks[definition.task] = task
         self._start_ready()
@@ -260,6 +261,12 @@ class WorkerCore:
         task.add(event, now)
         self._distribute(task)
 
+    def _splits_started(self, event: c.SplitsStarted, now: float) -> None:
+        task = self._task(event)
+        if task is not None:
+            for feed, place in zip(task.feeds, event.places, strict=True):
+                feed.reached = max(feed.reached, place)
+
     def _state_taken(self, event: c.StateTaken, now: float) -> None:
         """Tells the dispatcher where a task can be continued, if it listens: a newer place will do as well."""
         task = self._task(event)
@@ -317,7 +324,7 @@ class WorkerCore:
             header = m.Block(
                 0, *task.key, portion.first, portion.count, portion.skip, portion.size, portion.meta, portion.failure
             )
-            self.links.push(stream.client, header, portion.frames)
+            self._push(task, stream, header, portion.frames)
         self._commands += self.writing.drain(task.dealing)
         self._after_last(task)
         self._allow(task)
@@ -338,7 +345,14 @@ class WorkerCore:
         for stream in streams:
             if not stream.told_end:
                 stream.told_end = True
-                self.links.push(stream.client, m.EndOfTask(0, *task.key, task.total), ())
+                self._push(task, stream, m.EndOfTask(0, *task.key, task.total), ())
+
+    def _push(self, task: HostedTask, stream: Stream, header: m.Block | m.EndOfTask, frames: Any) -> None:
+        """Sends a message, and before it the lineage that it depends on."""
+        news = task.news_for(stream)
+        if news is not None:
+            self.links.push(stream.client, news, ())
+        self.links.push(stream.client, header, frames)
 
     # --- links
 

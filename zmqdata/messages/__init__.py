@@ -50,10 +50,12 @@ from zmqdata.messages.links import (
     CloseLink,
     EndOfTask,
     Grant,
+    Lineage,
     LinkOpened,
     LinkRefused,
     LinkReported,
     OpenLink,
+    Origin,
 )
 from zmqdata.messages.parts import (
     MOST_PIECE_BYTES,
@@ -159,7 +161,7 @@ ToWorker = (
     | CloseLink
     | RequestStatus
 )
-OnLink = Block | EndOfTask
+OnLink = Block | EndOfTask | Lineage
 
 __all__ = [
     "Block",
@@ -185,6 +187,7 @@ __all__ = [
     "IterationClosed",
     "IterationOpened",
     "JobParameters",
+    "Lineage",
     "LinkOpened",
     "LinkRefused",
     "LinkReported",
@@ -195,6 +198,7 @@ __all__ = [
     "OnLink",
     "OpenIteration",
     "OpenLink",
+    "Origin",
     "PIECE_BYTES",
     "PROTOCOL_VERSION",
     "Part",

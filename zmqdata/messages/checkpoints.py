@@ -38,7 +38,9 @@ class TaskPart(Struct, frozen=True, array_like=True):
 class SourcePart(Struct, frozen=True, array_like=True):
     """The splits of a source's repetition that were used up: no task has them in its ledger, nor needs them again.
 
-    Where each task has every so many-th split (``num_tasks``), only the last one that each has used up.
+    There may be one for each repetition of a ``source``, as a task may be in the next one while another has splits of
+    this one that it has not started. Where each task has every so many-th split (``num_tasks``), they have only the
+    last split that each has used up.
     """
 
     repetition: int
@@ -50,9 +52,10 @@ class Checkpoint(Struct, frozen=True):
     """Where a client stands in an iteration. Several that were taken together say where a job of several clients does.
 
     ``part`` is the client's id and ``parts`` those of all clients of the iteration then; empty where consumers are
-    numbered, as the job says how many there are. ``sources`` has an entry for each repetition of each source of which
-    something is gone; splits that are in no ledger and not gone were not started. ``step`` and ``views``: for numbered
-    consumers. The tasks in ``views`` are numbered by their ``index``.
+    numbered, as the job says how many there are. Splits that are in no ledger and not ``gone`` were not started.
+    ``step`` and ``views``: for numbered consumers. The tasks in ``views`` are numbered by their ``index``. ``order``:
+    runs of elements (index of the task, first, stop) that were handed out behind this place, and in this order they
+    must come again: an operation behind has them.
     """
 
     version: int
@@ -68,6 +71,7 @@ class Checkpoint(Struct, frozen=True):
     tasks: tuple[TaskPart, ...]
     step: int = 0
     views: tuple[View, ...] = ()
+    order: tuple[tuple[int, int, int], ...] = ()
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from zmqdata.messages.parts import Message, Reader, StreamGrant
+from msgspec import Struct
+
+from zmqdata.messages.parts import Message, Reader, StreamGrant, TaskState
+from zmqdata.splits import Split
 
 # --- client -> worker ---------------------------------------------------------------------------------------------
 
@@ -101,3 +104,33 @@ class EndOfTask(Message, frozen=True):
     task: int
     attempt: int
     total: int
+
+
+class Origin(Struct, frozen=True):
+    """What never changes of a task: its ``index`` among those of its iteration, its seed, and its static part.
+
+    ``iteration_seed`` and ``num_shards`` are the iteration's. ``shard`` is None where there are none.
+    """
+
+    index: int
+    seed: int
+    shard: int | None
+    iteration_seed: int
+    num_shards: int
+
+
+class Lineage(Message, frozen=True):
+    """What the messages behind it on this link depend on: the client keeps it, so that a state of it is complete.
+
+    ``ledger``: per source, the entries from number ``bases`` on that the task has started, the last of them cut where
+    it has got to. They take the place of what the client has from there on, unless it has more. ``states``: new places
+    at which the task can be continued. ``origin`` comes with the first one of a stream, which has everything.
+    """
+
+    number: int
+    task: int
+    attempt: int
+    bases: tuple[int, ...] = ()
+    ledger: tuple[tuple[Split, ...], ...] = ()
+    states: tuple[TaskState, ...] = ()
+    origin: Origin | None = None

@@ -111,12 +111,13 @@ class Reader(Struct, frozen=True):
 
 
 class TaskPlace(Struct, frozen=True):
-    """Where a client finds a task. ``worker == ""``: between two hosts, wait."""
+    """Where a client finds a task. ``worker == ""``: between two hosts, wait. ``index``: among those of the iteration."""
 
     task: int
     attempt: int
     worker: str
     address: str
+    index: int = -1
 
 
 class View(Struct, frozen=True):

@@ -225,7 +225,7 @@ class Laws:
         if header.number != self.numbers.get(push.link, 0) + 1:
             self.fail(f"message {header.number} on {push.link} follows {self.numbers.get(push.link, 0)}")
         self.numbers[push.link] = header.number
-        if isinstance(header, m.EndOfTask):
+        if not isinstance(header, m.Block):
             return
         block = (client, header.task, header.attempt, header.first, header.skip)
         if block in self.pushed:

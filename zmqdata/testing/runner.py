@@ -81,7 +81,7 @@ class SimulatedRunner:
         pipeline: what to make.
         clock: the time on which it works.
         seed: decides pace and block sizes, which elements must not depend on.
-        emit: takes ``SplitsWanted``, ``Produced``, ``StateTaken``, ``Exhausted`` and ``Fatal``.
+        emit: takes ``SplitsWanted``, ``SplitsStarted``, ``Produced``, ``StateTaken``, ``Exhausted`` and ``Fatal``.
 
     Attributes:
         made: how many elements it has made, with those that nobody needed.
@@ -111,6 +111,7 @@ class SimulatedRunner:
         self._base = definition.bases[0] if definition.bases else 0
         self._fixed = self._length
         self._at, self._started = self._base, 0
+        self._reached = (self._base, 0)
         self._given = 0  # the elements of the last split begun
         self._reserved = -1  # the entry that it has waited for
         self._repetition = 0
@@ -167,6 +168,14 @@ class SimulatedRunner:
         assert number >= self._base, f"entry {number} is needed and those before {self._base} are gone"
         return self._entries[number - self._base]
 
+    def _tell(self, event: object) -> None:
+        """Says something, and before it which splits are started."""
+        place = max(self._reached, (self._at, self._started))
+        if self.definition.ledger and place != self._reached:
+            self._reached = place
+            self._emit(c.SplitsStarted(self.definition.task, self.definition.attempt, (place,)))
+        self._emit(event)
+
     # --- states
 
     def _mark(self) -> None:
@@ -184,7 +193,7 @@ class SimulatedRunner:
         content = msgspec.msgpack.encode([place, self.made - made])
         needs = (max(0, place[0] - (not place[1])),) if self.definition.ledger else ()
         key = (self.definition.task, self.definition.attempt)
-        self._emit(c.StateTaken(*key, TaskState(self._next, content, needs)))
+        self._tell(c.StateTaken(*key, TaskState(self._next, content, needs)))
 
     def _leap(self) -> None:
         """Goes on from a later state as soon as nobody needs what comes before it."""
@@ -318,7 +327,7 @@ class SimulatedRunner:
                 self._add(self._round[len(self._round) % left])
             left = 0
         self._hand_over()
-        self._emit(c.Exhausted(self.definition.task, self.definition.attempt, self._next, left))
+        self._tell(c.Exhausted(self.definition.task, self.definition.attempt, self._next, left))
         self.stopped = True
 
     def _add(self, name: Name) -> None:
@@ -360,4 +369,4 @@ class SimulatedRunner:
         size = sum(map(self.pipeline.size, names))
         failure = b"failure" if self.pipeline.is_failure(names[0]) else b""
         key = (self.definition.task, self.definition.attempt)
-        self._emit(c.Produced(*key, block.first, len(names), size, b"", names, failure, lane))
+        self._tell(c.Produced(*key, block.first, len(names), size, b"", names, failure, lane))

@@ -25,10 +25,13 @@ from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
 from zmqdata.testing.nodes import Node, SimulatedDispatcher
 from zmqdata.testing.runner import Fatal, Name, SimulatedPipeline, SimulatedRunner
+from zmqdata.testing.standing import Had, Standings
 from zmqdata.testing.steps import StepLaws
 
 DISPATCHER = "dispatcher"
 DATASET = "dataset"
+CHECKPOINTS = 0.01
+"""The share of occasions on which a training loop takes a checkpoint."""
 
 
 class SimulatedWorker(Node):
@@ -144,6 +147,8 @@ class SimulatedClient(Node):
         self.taken = 0
         self.outcome: str | None = None
         self.closed = False
+        self.had = Had()
+        self._moments = random.Random(f"{world.seed}/{name}/moments")
         self._finish: str | None = None
         self._planned = False
         network = world.network
@@ -224,6 +229,18 @@ class SimulatedClient(Node):
             self.world.steps.handed_out(self.name, self.consumer, step, header, taking.names[first:stop], first)
         size = header.size if stop == header.count else 0
         self.feed(c.HandedOut(header.task, header.attempt, header.first + first, header.first + stop, size))
+        self.had.add(header.task, header.first + first, taking.names[first:stop])
+        if self._moments.random() < CHECKPOINTS:
+            self.check_standing()
+
+    def check_standing(self) -> None:
+        """Takes a checkpoint and has it checked."""
+        world, core = self.world, self.core
+        checkpoint = core.checkpoint(core.reading.passed.count)
+        if self.consumer is None:
+            indices = {task: kept.origin.index for task, kept in core.standing.kept.tasks.items()}
+            is_alone = len(world.clients) == 1
+            world.standings.check(self.name, checkpoint, self.had, indices, is_alone)
 
     def close(self) -> None:
         """Stops reading before the end."""
@@ -303,6 +320,7 @@ class World:
         self.network = SimulatedNetwork(self.clock, self.random.getrandbits(32), faults)
         self.laws = Laws(seed, self.clock, self.pipeline)
         self.steps = StepLaws(self.laws)
+        self.standings = Standings(self.laws, self.pipeline)
         self.job = m.JobParameters("job", DATASET, mode, anonymous=anonymous, **job)
         self.workers: list[SimulatedWorker] = []
         self.clients: list[SimulatedClient] = []

@@ -204,6 +204,14 @@ class LedgerProvider:
             self._ended = before is not None and before.is_end
             self._used = max(self._used, (self._at, self._offset))
 
+    # --- from any thread
+
+    @property
+    def started(self) -> tuple[int, int]:
+        """How far the ledger was ever used: so many whole entries, and splits of the next."""
+        with self._changed:
+            return self._used
+
     # --- from the worker's loop
 
     def feed(self, splits: Sequence[Split]) -> None:

@@ -97,7 +97,9 @@ class TaskRunner:
         self._has_far_client = has_far_client
         self._far_compression = Compression(definition.compression)
         self._near_compression = Compression(definition.compression, local=True)
-        self._output = Output(definition, post, self._compression, worker, self._placed, window)
+        self._started: tuple[tuple[int, int], ...] = ()
+        self._telling = threading.Lock()
+        self._output = Output(definition, self._tell, self._compression, worker, self._placed, window)
         self._states = StateTaker(len(self.providers))
         self._ahead = deque(definition.states)  # what the pipeline has not passed
         self._allowed = 0
@@ -112,6 +114,15 @@ class TaskRunner:
 
         base = self.definition.bases[source] if self.definition.bases else 0
         return LedgerProvider(entries, want, source=source, base=base)
+
+    def _tell(self, event: object) -> None:
+        """Posts an event, and before it how far the sources are if that has changed. From any thread."""
+        with self._telling:
+            started = tuple([provider.started for provider in self.providers])
+            if started != self._started:
+                self._started = started
+                self._post(c.SplitsStarted(*self.key, started))
+            self._post(event)
 
     # --- from the worker's loop
 
@@ -237,7 +248,7 @@ class TaskRunner:
         """Notes where the pipeline is, so that another host can go on from there."""
         state = self._states.take(iterator, self._output.number)
         if state is not None:
-            self._post(c.StateTaken(*self.key, state))
+            self._tell(c.StateTaken(*self.key, state))
 
     def _await_allowance(self) -> None:
         if self._stopped:
@@ -281,4 +292,4 @@ class TaskRunner:
         self._output.hand_over()
         self.quarantine.end()
         if not self._stopped:
-            self._post(c.Exhausted(*self.key, self._output.number, dropped))
+            self._tell(c.Exhausted(*self.key, self._output.number, dropped))

@@ -1,0 +1,53 @@
+"""The worker's side of lineage that travels in-band: what a client must be told of a task before its next message.
+
+Pure bookkeeping; that it is pushed in time is the worker core's affair, what clients keep is ``core.lineagekept``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zmqdata import messages as m
+from zmqdata.core.feeds import SplitFeed
+
+
+@dataclass(frozen=True)
+class Told:
+    """How much a client knows: per source how far its ledger was started, and the number of the newest state."""
+
+    places: tuple[tuple[int, int], ...]
+    state: int
+
+
+def news_for(
+    told: Told | None, definition: m.TaskDefinition, feeds: Sequence[SplitFeed], states: Sequence[m.TaskState]
+) -> tuple[m.Lineage, Told] | None:
+    """What a client has not been told yet, and how much it knows then; None when it knows all.
+
+    Args:
+        told: how much it knows, None when its stream begins: then it is told everything.
+        definition: the task.
+        feeds: the ledgers of its sources.
+        states: the newest places where its pipeline was, oldest first, without those that came with it.
+    """
+    places = tuple([feed.reached for feed in feeds])
+    if told is None:
+        known = (*definition.states, *states)
+        first = tuple([feed.base for feed in feeds])
+    else:
+        known = tuple([state for state in states if state.number > told.state])
+        if not known and places == told.places:
+            return None
+        first = tuple([at for at, _ in told.places])
+    ledger = tuple([feed.started(at) for feed, at in zip(feeds, first, strict=True)])
+    newest = known[-1].number if known else (told.state if told is not None else 0)
+    origin = _origin(definition) if told is None else None
+    news = m.Lineage(0, definition.task, definition.attempt, first, ledger, known, origin)
+    return news, Told(places, newest)
+
+
+def _origin(definition: m.TaskDefinition) -> m.Origin:
+    shards = definition.num_shards
+    shard = definition.shard if shards else None
+    return m.Origin(definition.stream, definition.seed, shard, definition.iteration_seed, shards)

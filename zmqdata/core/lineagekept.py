@@ -1,0 +1,143 @@
+"""The client's side of lineage that travels in-band: what it knows of each task, and so where its iteration stands.
+
+Pure bookkeeping. What workers tell, and when, is ``core.inband``'s; what was handed out is counted by ``core.reading``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from zmqdata import messages as m
+from zmqdata.core.lineage import keep_needed, useful_states
+from zmqdata.core.ranges import RangeSet
+from zmqdata.core.splits import Ledger
+from zmqdata.splits import Split
+
+
+@dataclass
+class KeptTask:
+    """What is known of a task. ``ledger`` holds entries that it has started, per source, the last one cut."""
+
+    origin: m.Origin
+    ledger: list[Ledger]
+    states: list[m.TaskState] = field(default_factory=list)
+    total: int | None = None
+
+
+class LineageKept:
+    """Where an iteration can be continued, as far as one client knows.
+
+    Attributes:
+        tasks: what is known of each.
+        gone: per source and repetition, the splits that no task needs any more.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: dict[int, KeptTask] = {}
+        self.gone: dict[tuple[int, int], RangeSet] = {}
+
+    def begin(self, sources: Sequence[m.SourcePart]) -> None:
+        """Takes over which splits were used up before this client came."""
+        for part in sources:
+            self._gone(part.source, part.repetition).update(part.gone)
+
+    def take(self, news: m.Lineage, delivered: RangeSet) -> None:
+        """Takes what a worker tells, and forgets what is not needed any more.
+
+        Args:
+            news: of one task.
+            delivered: the elements of it that will not be made again.
+        """
+        task = self.tasks.get(news.task)
+        if task is None:
+            if news.origin is None:
+                return  # it can not be: a stream begins with everything
+            ledger = [Ledger(list(entries), base) for base, entries in zip(news.bases, news.ledger, strict=False)]
+            task = self.tasks[news.task] = KeptTask(news.origin, ledger)
+        else:
+            for source, one in enumerate(zip(news.bases, news.ledger, strict=False)):
+                if source < len(task.ledger):
+                    self._join(source, task.ledger[source], *one)
+        known = {state.number: state for state in (*task.states, *news.states)}
+        task.states = [known[number] for number in sorted(known)]
+        self.trim(news.task, delivered)
+
+    def _join(self, source: int, ledger: Ledger, first: int, entries: Sequence[Split]) -> None:
+        """Puts what is known and what is told together. One of them may go further back, and one may go further."""
+        if not entries:
+            return
+        if first > ledger.length:  # nobody needs what came before, or it would have been told
+            self._count_gone(source, ledger.entries)
+            ledger.entries, ledger.base = list(entries), first
+            return
+        both = min(ledger.length, first + len(entries)) - 1
+        if both >= max(first, ledger.base):
+            ledger.entries[both - ledger.base] = max(
+                ledger.entries[both - ledger.base], entries[both - first], key=lambda split: split.stop
+            )
+        ledger.entries += entries[ledger.length - first :]
+        if first < ledger.base:
+            ledger.entries[:0] = entries[: ledger.base - first]
+            ledger.base = first
+
+    def end(self, task: int, total: int) -> None:
+        """A task has come to its end."""
+        if task in self.tasks:
+            self.tasks[task].total = total
+
+    def trim(self, task: int, delivered: RangeSet) -> None:
+        """Forgets the states from which nothing will be made again, and the entries that none of the others needs."""
+        kept = self.tasks[task]
+        if not kept.states:
+            return
+        before = [(ledger.base, list(ledger.entries)) for ledger in kept.ledger]
+        keep_needed(kept.states, kept.ledger, delivered, is_cache=False)
+        for source, (base, entries) in enumerate(before):
+            self._count_gone(source, entries[: kept.ledger[source].base - base])
+
+    def _gone(self, source: int, repetition: int) -> RangeSet:
+        return self.gone.setdefault((source, repetition), RangeSet())
+
+    def _count_gone(self, source: int, entries: Sequence[Split]) -> None:
+        """Counts entries that leave a ledger. Those with a step are of tasks whose ledger tells what is next."""
+        for split in entries:
+            if split.step == 1 and not split.is_end:
+                self._gone(source, split.repetition).add(split.start, split.stop)
+
+    def parts(
+        self, delivered: Mapping[int, RangeSet], totals: Mapping[int, int]
+    ) -> tuple[tuple[m.SourcePart, ...], tuple[m.TaskPart, ...]]:
+        """What a checkpoint says of sources and tasks.
+
+        Args:
+            delivered: per task, the elements that training loops have had.
+            totals: what is known besides of the ends of tasks.
+        """
+        sources = tuple(
+            m.SourcePart(repetition, gone.ranges, source) for (source, repetition), gone in sorted(self.gone.items())
+        )
+        tasks = [
+            self._part(number, delivered.get(number, RangeSet()), totals.get(number, kept.total))
+            for number, kept in self.tasks.items()
+        ]
+        return sources, tuple(sorted(tasks, key=lambda part: part.index))
+
+    def _part(self, number: int, delivered: RangeSet, total: int | None) -> m.TaskPart:
+        kept = self.tasks[number]
+        return m.TaskPart(
+            index=kept.origin.index,
+            seed=kept.origin.seed,
+            shard=kept.origin.shard,
+            bases=tuple([ledger.base for ledger in kept.ledger]),
+            ledger=tuple([tuple(ledger.entries) for ledger in kept.ledger]),
+            states=self._states(kept, delivered, total),
+            delivered=delivered.ranges,
+            total=total,
+        )
+
+    def _states(self, kept: KeptTask, delivered: RangeSet, total: int | None) -> tuple[m.TaskState, ...]:
+        """Those that are of use; all where it takes what other clients know to tell."""
+        if kept.states and delivered.covers(0, kept.states[0].number):
+            return useful_states(kept.states, delivered, total)
+        return tuple(kept.states)

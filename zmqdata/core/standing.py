@@ -1,0 +1,86 @@
+"""Where a client stands in its iteration, put together from what its workers told, what it handed out, and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from zmqdata import messages as m
+from zmqdata.core.lineagekept import LineageKept
+from zmqdata.core.reading import Reading
+
+
+class Standing:
+    """Keeps what a checkpoint is made of.
+
+    Args:
+        client: our id.
+        job: what we read.
+        repetition: of it.
+        reader: as whom.
+        reading: what is read of each task.
+    """
+
+    def __init__(
+        self, client: str, job: m.JobParameters, repetition: int, reader: m.Reader, reading: Reading
+    ) -> None:
+        self._client = client
+        self._job = job
+        self._repetition = repetition
+        self._reader = reader
+        self._reading = reading
+        self._opened: m.IterationOpened | None = None
+        self._indices: dict[int, int] = {}
+        self.kept = LineageKept()
+
+    def begin(self, opened: m.IterationOpened) -> None:
+        """The iteration is open: takes what was before this client came."""
+        self._opened = opened
+        self.kept.begin(opened.sources)
+        for task, ranges in opened.delivered_before.items():
+            self._reading.passed.begin(task, ranges)
+
+    def list(self, places: Iterable[m.TaskPlace]) -> None:
+        """Notes which task is which."""
+        self._indices.update((place.task, place.index) for place in places if place.index >= 0)
+
+    def take(self, news: m.Lineage) -> None:
+        """Takes what the following messages of a task depend on."""
+        if news.origin is not None:
+            self._indices[news.task] = news.origin.index
+        self.kept.take(news, self._reading.settled(news.task))
+
+    def checkpoint(self, place: int) -> m.Checkpoint:
+        """Where the client stood after so many elements, none of them before the oldest place that it keeps."""
+        reading, opened = self._reading, self._opened
+        delivered, order, step = reading.at(place)
+        sources, tasks = self.kept.parts(delivered, reading.totals)
+        if self._job.num_consumers is not None:  # the step says it
+            tasks = tuple([structs.replace(task, delivered=()) for task in tasks])
+        views = tuple([self._indexed(view) for view in reading.views])
+        seeds = [kept.origin.iteration_seed for kept in self.kept.tasks.values()]
+        shards = [kept.origin.num_shards for kept in self.kept.tasks.values()]
+        return m.Checkpoint(
+            version=m.CHECKPOINT_VERSION,
+            job=self._job,
+            fingerprint=opened.fingerprint if opened is not None else "",
+            repetition=self._repetition,
+            seed=seeds[0] if seeds else opened.seed if opened is not None else 0,
+            num_shards=shards[0] if shards else opened.num_shards if opened is not None else 0,
+            reader=self._reader,
+            part=self._client,
+            parts=opened.readers if opened is not None and self._job.num_consumers is None else (),
+            sources=sources,
+            tasks=tasks,
+            step=step,
+            views=views,
+            order=tuple([(self._index(task), first, stop) for task, first, stop in order]),
+        )
+
+    def _indexed(self, view: m.View) -> m.View:
+        return structs.replace(view, tasks=tuple([(self._index(task), first) for task, first in view.tasks]))
+
+    def _index(self, task: int) -> int:
+        """The number of a task within its iteration; -1 for one that had ended before this client came."""
+        return self._indices.get(task, -1)

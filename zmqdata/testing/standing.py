@@ -1,0 +1,147 @@
+"""What a checkpoint of a client must hold, as facts checked in simulated worlds at whatever moment one is taken.
+
+A task is made again from what the checkpoint says of it, by a runner in a time of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.ranges import RangeSet
+from zmqdata.splits import Split
+from zmqdata.testing.checks import Laws
+from zmqdata.testing.clock import Clock
+from zmqdata.testing.runner import Name, SimulatedPipeline, SimulatedRunner
+
+PLENTY = 1 << 60
+
+
+@dataclass
+class Had:
+    """What a training loop has taken: the elements of each task, by number."""
+
+    names: dict[int, dict[int, Name]] = field(default_factory=dict)
+
+    def add(self, task: int, first: int, names: tuple[Name, ...]) -> None:
+        """Counts elements of a block."""
+        self.names.setdefault(task, {}).update(enumerate(names, first))
+
+
+class Standings:
+    """Checks checkpoints.
+
+    Args:
+        laws: the laws of the world; breaches are theirs to tell.
+        pipeline: what its tasks make.
+    """
+
+    def __init__(self, laws: Laws, pipeline: SimulatedPipeline) -> None:
+        self.laws = laws
+        self.pipeline = pipeline
+        self.checked = 0
+
+    def check(self, client: str, checkpoint: m.Checkpoint, had: Had, indices: dict[int, int], is_alone: bool) -> None:
+        """Checks a checkpoint of a client without a number.
+
+        Args:
+            client: its name.
+            checkpoint: it.
+            had: what its training loop has taken.
+            indices: the index of each task.
+            is_alone: whether no other client has read the iteration; then nothing may be missing.
+        """
+        self.checked += 1
+        parts = {part.index: part for part in checkpoint.tasks}
+        found: Counter[Name] = Counter()
+        for task, names in had.names.items():
+            part = parts[indices[task]]
+            delivered = RangeSet(part.delivered)
+            lost = [number for number in names if number not in delivered]
+            if lost:
+                self.laws.fail(f"{client} has taken {lost[:9]} of task {task}, which its checkpoint does not say", task)
+            if is_alone and len(delivered) != len(names):
+                self.laws.fail(f"the checkpoint of {client} says too much of task {task}: {delivered}", task)
+            self._check_started(client, task, part, checkpoint, names)
+            found.update(names.values())
+        numbers = {index: task for task, index in indices.items()}
+        for part in checkpoint.tasks:
+            made = self.remake(checkpoint, part)
+            self._check_same(client, numbers[part.index], made)
+            found.update(made.values())
+        if is_alone and checkpoint.job.processing_mode == "DYNAMIC":
+            self._check_whole(client, checkpoint, found)
+
+    def _check_started(
+        self, client: str, task: int, part: m.TaskPart, checkpoint: m.Checkpoint, names: dict[int, Name]
+    ) -> None:
+        """Whatever an element was made of is among what was started."""
+        if checkpoint.job.processing_mode != "DYNAMIC":
+            return
+        started = _splits([split for entries in part.ledger for split in entries])
+        step = checkpoint.job.num_tasks
+        gone = _gone(checkpoint)
+        for name in names.values():
+            if name[:2] not in started and name[:2] not in gone and step is None:
+                self.laws.fail(f"{client} has {name} of task {task} and does not know its split: {part}", task)
+
+    def _check_same(self, client: str, task: int, made: dict[int, Name]) -> None:
+        for number, name in made.items():
+            before = self.laws.names.get((task, number), name)
+            if before != name:
+                text = f"element {number} of task {task} was {before}, is {name} from the checkpoint of {client}"
+                self.laws.fail(text, task)
+
+    def _check_whole(self, client: str, checkpoint: m.Checkpoint, found: Counter[Name]) -> None:
+        """What was had, what tasks make again, and the splits that nobody started are everything."""
+        assigned = _gone(checkpoint)
+        for part in checkpoint.tasks:
+            assigned |= _splits([split for entries in part.ledger for split in entries])
+        everything = self.pipeline.names()
+        found.update(name for name in everything if name[:2] not in assigned)
+        if found != Counter(everything):
+            missing, surplus = Counter(everything) - found, found - Counter(everything)
+            self.laws.fail(f"from the checkpoint of {client}: missing {sorted(missing)[:9]}, surplus {sorted(surplus)[:9]}")
+
+    def remake(
+        self, checkpoint: m.Checkpoint, part: m.TaskPart, lane: int = 0, delivered: RangeSet | None = None
+    ) -> dict[int, Name]:
+        """The elements that a task still owes of the splits that it has started, by number, as one lane has them."""
+        done = RangeSet(part.delivered) if delivered is None else delivered
+        if part.total is not None and done.covers(0, part.total):
+            return {}
+        job = checkpoint.job
+        made: dict[int, Name] = {}
+        definition = m.TaskDefinition(
+            0, 0, 0, "", "", job.processing_mode, part.seed, None, part.ledger, done.ranges,
+            num_shards=checkpoint.num_shards, shard=part.shard or 0, num_consumers=job.num_consumers, finite=job.finite,
+            bases=part.bases, states=part.states,
+        )  # fmt: skip
+
+        def emit(event: object) -> None:
+            if isinstance(event, c.Produced) and event.lane == lane:
+                made.update(enumerate(event.frames, event.first))
+
+        clock = Clock()
+        runner = SimulatedRunner(definition, self.pipeline, clock, self.checked, emit)
+        runner.allow(PLENTY)
+        clock.advance(100_000.0)
+        runner.flush()
+        clock.advance(1.0)
+        return made
+
+
+def _splits(entries: list[Split]) -> set[tuple[int, int]]:
+    return {
+        (entry.repetition, index)
+        for entry in entries
+        for index in range(entry.start, entry.stop, entry.step)
+    }
+
+
+def _gone(checkpoint: m.Checkpoint) -> set[tuple[int, int]]:
+    return {
+        (part.repetition, index) for part in checkpoint.sources for first, stop in part.gone for index in range(first, stop)
+    }
