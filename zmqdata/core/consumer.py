@@ -218,7 +218,7 @@ class ConsumerCore:
         if task_list.version < self.task_list.version or self.finished or too_early:
             return
         self.task_list = task_list
-        self.standing.list(task_list.tasks)
+        self.standing.list(task_list)
         self.reading.list(task_list)
         self.links.tend(self.reading.addresses, now)
         self._ask_on(now)

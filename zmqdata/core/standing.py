@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgspec import structs
 
 from zmqdata import messages as m
@@ -32,6 +30,7 @@ class Standing:
         self._reading = reading
         self._opened: m.IterationOpened | None = None
         self._indices: dict[int, int] = {}
+        self._readers: tuple[str, ...] = ()
         self.kept = LineageKept()
 
     def begin(self, opened: m.IterationOpened) -> None:
@@ -41,8 +40,9 @@ class Standing:
         for task, ranges in opened.delivered_before.items():
             self._reading.passed.begin(task, ranges)
 
-    def list(self, places: Iterable[m.TaskPlace]) -> None:
-        """Notes which task is which."""
+    def list(self, task_list: m.TaskList) -> None:
+        """Notes which task is which, and who reads."""
+        self._readers, places = task_list.readers, task_list.tasks
         self._indices.update((place.task, place.index) for place in places if place.index >= 0)
 
     def take(self, news: m.Lineage) -> None:
@@ -56,9 +56,9 @@ class Standing:
         reading, opened = self._reading, self._opened
         delivered, order, step = reading.at(place)
         sources, tasks = self.kept.parts(delivered, reading.totals)
-        if self._job.num_consumers is not None:  # the step says it
-            tasks = tuple([structs.replace(task, delivered=()) for task in tasks])
         views = tuple([self._indexed(view) for view in reading.views])
+        in_turn = {index for view in views for index, _ in view.tasks}  # of these the step says it
+        tasks = tuple([structs.replace(task, delivered=()) if task.index in in_turn else task for task in tasks])
         seeds = [kept.origin.iteration_seed for kept in self.kept.tasks.values()]
         shards = [kept.origin.num_shards for kept in self.kept.tasks.values()]
         return m.Checkpoint(
@@ -70,7 +70,7 @@ class Standing:
             num_shards=shards[0] if shards else opened.num_shards if opened is not None else 0,
             reader=self._reader,
             part=self._client,
-            parts=opened.readers if opened is not None and self._job.num_consumers is None else (),
+            parts=self._readers,
             sources=sources,
             tasks=tasks,
             step=step,
