@@ -39,6 +39,7 @@ from zmqdata.iterators import (
 from zmqdata.iterators.base import (
     NO_STATE,
     Context,
+    Cut,
     ElementIterator,
     Stackable,
     as_element,
@@ -47,12 +48,14 @@ from zmqdata.iterators.base import (
     input_iterator,
     make_iterator,
     mixed_seed,
+    plain_state,
 )
 from zmqdata.iterators.inference import infer_spec, known_spec
 from zmqdata.iterators.random_access import element_at
 
 __all__ = [
     "Context",
+    "Cut",
     "ElementIterator",
     "Stackable",
     "as_element",
@@ -65,6 +68,7 @@ __all__ = [
     "known_spec",
     "make_iterator",
     "mixed_seed",
+    "plain_state",
 ]
 
 _REGISTERED = (

@@ -52,9 +52,9 @@ class Checkpoint(Struct, frozen=True):
 
     ``part`` is the client's id and ``parts`` those of all clients of the iteration then; empty where consumers are
     numbered, as the job says how many there are. Splits that are in no ledger and not ``gone`` were not started.
-    ``step`` and ``views``: for numbered consumers. The tasks in ``views`` are numbered by their ``index``. ``order``: runs of
-    elements (index of the task, first, stop) that were handed out behind this place, and in this order they must come
-    again: an operation behind has them.
+    ``step`` and ``views``: for numbered consumers. The tasks in ``views`` are numbered by their ``index``. ``order``: runs
+    of elements (index of the task, first, stop) that were handed out behind this place, and in this order they must
+    come again: an operation behind has them.
     """
 
     version: int
