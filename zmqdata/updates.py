@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from zmqdata.messages import DatasetDescription, JobParameters, Ranges, TaskState, View
+from zmqdata.messages import Crumb, DatasetDescription, JobParameters, Ranges, TaskState, View
 from zmqdata.splits import Split
 
 
@@ -105,12 +105,16 @@ class CloseClientUpdate(Update, frozen=True):
 
 
 class CreateTaskUpdate(Update, frozen=True):
-    """An iteration has one more task, without a host. ``shard``: its static part, or None."""
+    """An iteration has one more task, without a host. ``shard``: its static part, or None.
+
+    ``index``: its number among those of the iteration, if that is not the next one.
+    """
 
     task: int
     iteration: int
     seed: int
     shard: int | None = None
+    index: int | None = None
 
 
 class HostTaskUpdate(Update, frozen=True):
@@ -210,7 +214,7 @@ class PassStepsUpdate(Update, frozen=True):
 
 
 class RestoreLedgerUpdate(Update, frozen=True):
-    """In a snapshot: the ledger of a task's source, and how often its end was taken back from the present attempt.
+    """In a snapshot or from a checkpoint: the ledger of a task's source, and how often its end was taken back.
 
     Its first ``base`` entries, with ``before`` splits, are not needed any more.
     """
@@ -224,7 +228,7 @@ class RestoreLedgerUpdate(Update, frozen=True):
 
 
 class RestoreCursorUpdate(Update, frozen=True):
-    """In a snapshot: where an iteration, or one task of it, stands in a source. See ``SplitCursor``."""
+    """In a snapshot or from a checkpoint: where an iteration, or a task of it, is in a source. See ``SplitCursor``."""
 
     iteration: int
     source: int
@@ -234,8 +238,17 @@ class RestoreCursorUpdate(Update, frozen=True):
     task: int | None = None
 
 
+class RestoreSpentUpdate(Update, frozen=True):
+    """In a snapshot or from a checkpoint: splits of a source that no ledger has any more. See ``SpentSplits``."""
+
+    iteration: int
+    source: int
+    repetition: int
+    ranges: Ranges
+
+
 class RestoreRoundsUpdate(Update, frozen=True):
-    """In a snapshot: how far the consumers of a coordinated job have come, and how far they may go."""
+    """In a snapshot or from a checkpoint: how far consumers of a coordinated job have come, and how far they may go."""
 
     iteration: int
     steps: tuple[int, ...]
@@ -290,6 +303,25 @@ class EndSaveUpdate(Update, frozen=True):
     iteration: int
 
 
+class CountDeathUpdate(Update, frozen=True):
+    """The process that hosted this attempt of a task ended; ``how`` and the rest as in ``Death``."""
+
+    task: int
+    attempt: int
+    how: str
+    killed: bool = False
+    crumbs: tuple[Crumb, ...] = ()
+
+
+class PoisonUpdate(Update, frozen=True):
+    """A node of the task leaves out this element from now on; ``text`` says why."""
+
+    task: int
+    node: str
+    number: int
+    text: str
+
+
 class RemoveJobUpdate(Update, frozen=True):
     """A job was collected with its iterations, tasks and clients; the same name may begin anew."""
 
@@ -322,11 +354,14 @@ AnyUpdate = (
     | PassStepsUpdate
     | RestoreLedgerUpdate
     | RestoreCursorUpdate
+    | RestoreSpentUpdate
     | RestoreRoundsUpdate
     | CloseTaskListUpdate
     | FailIterationUpdate
     | CommitChunkUpdate
     | FailSaveUpdate
     | EndSaveUpdate
+    | CountDeathUpdate
+    | PoisonUpdate
     | RemoveJobUpdate
 )

@@ -47,7 +47,7 @@ def objection(
 def test_equal_parameters_are_admitted() -> None:
     """A second client of a job with the same parameters has nothing against it, whatever is not compared."""
     assert objection() is None
-    assert objection(block_elements=5, consumer_timeout=1.0) is None
+    assert objection(block_elements=5, consumer_timeout=1.0, task_timeout=1.0) is None
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,7 @@ def test_equal_parameters_are_admitted() -> None:
         ({"processing_mode": "OFF"}, "Existing processing mode: <DYNAMIC>; got <OFF>."),
         ({"num_consumers": 2}, "Existing number of consumers: <None>; got <2>."),
         ({"finite": "drop"}, "Existing rule for finite input: <None>; got <drop>."),
+        ({"on_poison": "skip"}, "Existing rule for poison: <fail>; got <skip>."),
         ({"cache": True}, "Existing cross-trainer cache: <disabled>; got <enabled>."),
         ({"target_workers": "ANY"}, "Existing target workers: <AUTO>; got <ANY>."),
         ({"compression": None}, "Existing compression: <AUTO>; got <None>."),
@@ -75,6 +76,14 @@ def test_every_parameter_must_agree(changes: dict[str, Any], text: str) -> None:
 def test_what_functions_hold_is_each_reader_s_own(dataset: str) -> None:
     """Other values in the same functions, and functions that cannot be compared, are no other dataset."""
     assert objection(dataset_id=dataset) is None
+
+
+def test_an_unknown_rule_for_poison_is_refused() -> None:
+    """A client of another implementation may say neither "fail" nor "skip"."""
+    assert objection(name="new", on_poison="ignore") == (
+        InvalidArgumentError,
+        "on_poison must be 'fail' or 'skip', got 'ignore'.",
+    )
 
 
 def test_an_unknown_dataset_is_refused() -> None:

@@ -13,8 +13,9 @@ from zmqdata import updates as u
 from zmqdata.core.lineage import MOST_STATES
 from zmqdata.core.rounds import Rounds
 from zmqdata.core.snapshots import snapshot
+from zmqdata.core.splits import MOST_REPETITIONS
 from zmqdata.core.state import _APPLY, DispatcherState, Iteration, Task
-from zmqdata.messages import DatasetDescription, JobParameters, SaveParameters, TaskState
+from zmqdata.messages import Crumb, DatasetDescription, JobParameters, SaveParameters, TaskState
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 SOURCES = (IndexSplits(40), FileSplits(("*",), False, None))
@@ -58,11 +59,15 @@ class History:
             *[self.commit_chunk] * 4,
             self.fail_save,
             self.end_save,
+            self.count_death,
+            self.count_death,
+            self.poison,
             self.cut_ledger,
             self.cut_ledger,
             *[self.take_state] * 8,
             self.restore_ledger,
             self.restore_cursor,
+            *[self.restore_spent] * 2,
         ]
 
     def step(self) -> None:
@@ -229,6 +234,13 @@ class History:
             return u.RestoreCursorUpdate(iteration, 0, own.repetition, own.next, tuple(own.returned), task.task)
         return u.RestoreCursorUpdate(iteration, 0, one.repetition, one.next, tuple(one.returned))
 
+    def restore_spent(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        if iteration is None or not self.state.iterations[iteration].spent:
+            return None
+        first = self.draw.randrange(9)
+        return u.RestoreSpentUpdate(iteration, self.draw.randrange(2), self.draw.randrange(3), ((first, first + 3),))
+
     def deliver(self) -> u.AnyUpdate | None:
         task, first = self.task(), self.draw.randrange(20)
         return None if task is None else u.DeliverUpdate(task, ((first, first + 5), (first + 7, first + 8)))
@@ -297,6 +309,18 @@ class History:
         iteration = self.saved()
         return None if iteration is None else u.EndSaveUpdate(iteration.iteration)
 
+    def count_death(self) -> u.AnyUpdate | None:
+        task = self.task()
+        if task is None:
+            return None
+        attempt, element = self.draw.randrange(4), self.draw.randrange(9)
+        crumb = Crumb(task, attempt, element, "/0", "map(f)", True, (1, 2))
+        return u.CountDeathUpdate(task, attempt, "was killed", self.draw.random() < 0.5, (crumb,))
+
+    def poison(self) -> u.AnyUpdate | None:
+        task = self.task()
+        return None if task is None else u.PoisonUpdate(task, "/0", self.draw.randrange(9), "why")
+
     def remove_task(self) -> u.AnyUpdate | None:
         task = self.task()
         return None if task is None else u.RemoveTaskUpdate(task)
@@ -344,4 +368,4 @@ def test_a_snapshot_has_the_size_of_what_lives() -> None:
         history.state.apply(u.DeliverUpdate(4000, ((number, number + 1),)))
         history.state.apply(history.assign_splits() or history.begin_life())
         history.state.apply(history.take_state() or history.begin_life())
-    assert len(snapshot(history.state)) < 15 + MOST_STATES
+    assert len(snapshot(history.state)) < 15 + MOST_STATES + 2 * MOST_REPETITIONS

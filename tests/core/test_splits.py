@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.core.splits import SplitCursor, cut_ledger, lease_seconds, lease_size
+from zmqdata.core.splits import (
+    MOST_REPETITIONS,
+    Ledger,
+    SpentSplits,
+    SplitCursor,
+    cut_ledger,
+    lease_seconds,
+    lease_size,
+)
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 FILES = FileSplits(("*.txt",), shuffle=False, seed=None)
@@ -147,3 +155,49 @@ def test_files_of_a_repetition_are_known_until_all_cursors_are_past_it() -> None
     assert (slow.needs_listing(0), fast.needs_listing(1), fast.needs_listing(2)) == (False, False, True)
     whole.forget_names(1)
     assert whole.names == {1: ("d", "e")}
+
+
+def test_what_is_spent_is_few_ranges() -> None:
+    """Splits that are used up merge, by repetition; ends are none."""
+    spent = SpentSplits()
+    for split in (Split(0, 5, 9), Split(0, 9, 9), Split(0, 0, 5), Split(1, 2, 3)):
+        spent.add(split)
+    assert {repetition: ranges.ranges for repetition, ranges in spent.repetitions.items()} == {
+        0: ((0, 9),),
+        1: ((2, 3),),
+    }
+
+
+def test_of_a_task_with_its_own_splits_the_last_one_is_kept() -> None:
+    """Where each task has every third split, the last of each says all, whatever the order in which they go."""
+    spent = SpentSplits()
+    for split in (Split(0, 0, 9, step=3), Split(0, 1, 2, step=3), Split(0, 9, 12, step=3), Split(0, 0, 3, step=3)):
+        spent.add(split)
+    assert spent.repetitions[0].ranges == ((1, 2), (9, 10))
+
+
+def test_old_repetitions_are_forgotten() -> None:
+    """What is used up of the newest repetitions is kept."""
+    spent = SpentSplits()
+    for repetition in range(MOST_REPETITIONS + 5):
+        spent.add(Split(repetition, 0, 1))
+    assert min(spent.repetitions) == 5
+
+
+def test_a_ledger_says_what_leaves_it() -> None:
+    """Entries that a ledger forgets count as spent."""
+    ledger = Ledger([Split(0, 0, 2), Split(0, 4, 6), Split(0, 6, 6)])
+    ledger.trim(2)
+    assert ledger.spent.repetitions[0].ranges == ((0, 2), (4, 6))
+
+
+def test_files_handed_out_again_get_their_names_with_the_listing() -> None:
+    """Ranges of files whose names are not known are named when the files are listed, and end where those do."""
+    cursor = SplitCursor(FileSplits(("*",), False, None))
+    cursor.restore(1, 2, [Split(0, 1, 1 << 40), Split(1, 0, 1)])
+    assert cursor.needs_listing(0)
+    cursor.list(0, ("a", "b", "c"))
+    cursor.list(1, ("a", "b", "c"))
+    assert cursor.returned == [Split(0, 1, 3, ("b", "c")), Split(1, 0, 1, ("a",))]
+    assert not cursor.needs_listing(0)
+    assert cursor.peek(0, 9) == Split(0, 1, 3, ("b", "c"))

@@ -214,7 +214,7 @@ def test_the_end_of_a_ledger_can_be_taken_back() -> None:
     """What was not started is handed out again; a new attempt counts its cuts anew."""
     cut = u.AssignSplitsUpdate(4000, 0, Split(0, 0, 3)), u.CutLedgerUpdate(4000, 0, 1, 1, 2)
     made = state(*cut)
-    assert (made.tasks[4000].ledger[0], made.tasks[4000].cuts) == ([Split(0, 0, 2)], {0: 1})
+    assert (made.tasks[4000].ledger[0].entries, made.tasks[4000].cuts) == ([Split(0, 0, 2)], {0: 1})
     assert made.iterations[2000].cursors[0].peek(0, 9) == Split(0, 2, 3)
     assert state(*cut, u.HostTaskUpdate(4000, 2, "other")).tasks[4000].cuts == {}
 
@@ -222,7 +222,7 @@ def test_the_end_of_a_ledger_can_be_taken_back() -> None:
 def test_an_iteration_may_fail() -> None:
     """The error and its text stay for those who come later."""
     made = state(u.FailIterationUpdate(2000, "ValueError", "broken"))
-    assert made.iterations[2000].failure == ("ValueError", "broken")
+    assert made.iterations[2000].failure == ("ValueError", "broken", b"")
 
 
 def saved(*more: u.Update) -> DispatcherState:

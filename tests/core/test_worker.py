@@ -566,3 +566,29 @@ def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
     host.feed(c.LinkBound("l-1", "tcp://l-1", "secret"))
     host.hear("l", m.Grant("l-1", 0, (m.StreamGrant(1, 1, 10, 1000, 0, 0, 2),)))
     assert host.pushed() == [("l-1", 2), ("l-1", "end")]
+
+
+def test_deaths_before_are_told_until_somebody_knows() -> None:
+    """Who took the place of a dead process says so with each registration, until the first answer."""
+    death = m.Death("v", "was killed by SIGSEGV", False, ((1, 1),), (m.Crumb(1, 1, 7),))
+    worker = Transcript(WorkerCore(WorkerProfile("w", "tcp://w", deaths=(death,))))
+    for _ in range(2):
+        worker.wait(1.0)
+        assert worker.sent(m.RegisterWorker).deaths == (death,)
+    worker.hear(D, m.WorkerRegistered("w"))
+    worker.hear(D, m.WorkerHeartbeatAnswered("w", known=False))
+    assert worker.sent(m.RegisterWorker).deaths == ()
+
+
+def test_the_dispatcher_hears_what_a_task_is_at() -> None:
+    """What a task has been at for long is in its report while it lasts; of another attempt nothing is."""
+    host, crumb = Host(), m.Crumb(1, 1, 7, "/0", "map(f)")
+    host.feed(c.Busy(1, 1, 3.5, crumb))
+    host.feed(c.Busy(1, 2, 9.0, crumb))
+    host.wait(1.0)
+    [report] = host.sent(m.WorkerHeartbeat).tasks
+    assert (report.busy, report.crumb) == (3.5, crumb)
+    host.feed(c.Busy(1, 1, 0.0))
+    host.wait(1.0)
+    [report] = host.sent(m.WorkerHeartbeat).tasks
+    assert (report.busy, report.crumb) == (0.0, None)

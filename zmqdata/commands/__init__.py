@@ -45,6 +45,7 @@ from zmqdata.commands.shared import (
 from zmqdata.commands.worker import (
     AllowProduction,
     BindLink,
+    Busy,
     ClaimPart,
     Exhausted,
     FeedSplits,
@@ -68,6 +69,7 @@ from zmqdata.commands.worker import (
 __all__ = [
     "DISPATCHER",
     "AllowProduction",
+    "Busy",
     "Arrived",
     "BindLink",
     "ClaimPart",

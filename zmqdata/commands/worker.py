@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from zmqdata.messages import Block, EndOfTask, Lineage, TaskDefinition, TaskState
+from zmqdata.messages import Block, Crumb, EndOfTask, Lineage, TaskDefinition, TaskState
 from zmqdata.splits import Split
 
 
@@ -222,3 +222,13 @@ class Push:
     link: str
     header: Block | EndOfTask | Lineage
     frames: Any = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Event: for so many seconds a runner has been at the same thing; 0: it is not any more."""
+
+    task: int
+    attempt: int
+    seconds: float
+    crumb: Crumb | None = None

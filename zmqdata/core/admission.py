@@ -28,11 +28,15 @@ class Admission:
         """The error to refuse an ask with; None when it may be granted."""
         job = ask.job
         dataset = self.state.datasets.get(job.dataset_id)
+        if job.on_poison not in ("fail", "skip"):
+            return InvalidArgumentError, f"on_poison must be 'fail' or 'skip', got {job.on_poison!r}."
         if job.save is not None:
             return InvalidArgumentError, "A save has no clients: begin it with zmqdata.distributed_save()."
         if dataset is None:
             return NotFoundError, f"Dataset id {job.dataset_id} not found."
-        found = self._of_name(job) or self._of_consumers(ask, dataset) or self._of_dataset(job, dataset)
+        # A state begins the job anew: what is left of one of that name makes way, or there is an error of its own.
+        found = None if ask.resume else self._of_name(job)
+        found = found or self._of_consumers(ask, dataset) or self._of_dataset(job, dataset)
         return found or self._of_repetition(ask) or self._of_workers(ask)
 
     def _of_name(self, job: m.JobParameters) -> Objection | None:
@@ -54,6 +58,7 @@ class Admission:
             ("number of tasks in a promised order", existing.num_tasks, asked.num_tasks),
             ("seed of a promised order", existing.seed, asked.seed),
             ("rule for finite input", existing.finite, asked.finite),
+            ("rule for poison", existing.on_poison, asked.on_poison),
             ("cross-trainer cache", _on_or_off(existing.cache), _on_or_off(asked.cache)),
             ("data transfer", *("local" if one.by_reference else "remote" for one in (existing, asked))),
             ("target workers", existing.target_workers, asked.target_workers),

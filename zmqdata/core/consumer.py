@@ -75,6 +75,7 @@ class ConsumerCore:
         self._began: float | None = None
         self._asked: float | None = None
         self._near = 0
+        self._awaited = ""
         self._unreported_bytes = 0
         self._heard = 0.0
         self._said = -WAITING_AFTER
@@ -93,6 +94,7 @@ class ConsumerCore:
         }
         self._messages: dict[type[m.Message], Callable[[Any, float], None]] = {
             m.IterationOpened: self._iteration_opened,
+            m.ResumeAwaited: self._resume_awaited,
             m.ClientHeartbeatAnswered: self._heartbeat_answered,
             m.TasksChanged: lambda message, now: self._take_list(message.task_list, now),
             m.RequestRefused: self._refused,
@@ -164,15 +166,26 @@ class ConsumerCore:
                 self._tell_what_is_gone(message)
                 self.reading.begin(message.step)
                 self.standing.begin(message)
+                self._keep_order()
             self.opened = True
             self._take_list(message.task_list, now)
+
+    def _resume_awaited(self, message: m.ResumeAwaited, now: float) -> None:
+        if message.client == self.profile.client:
+            self._awaited = message.missing
+
+    def _keep_order(self) -> None:
+        """An operation behind had elements, which have to come again as they came then."""
+        order = m.decode_checkpoint(self.profile.resume).order if self.profile.resume else ()
+        if order and not self.is_numbered:
+            self.reading.keep_order(list(order), self.standing.indices)
 
     def _tell_what_is_gone(self, message: m.IterationOpened) -> None:
         if self.is_numbered:
             if message.step:
                 who = f"consumer {self.profile.reader.consumer_index} of job {self.profile.job.name!r}"
                 self._do(c.Note("info", f"{who} goes on at step {message.step}, where the one before it was"))
-        elif message.delivered and (message.finished or not message.shared):
+        elif message.delivered and not self.profile.resume and (message.finished or not message.shared):
             job = self.profile.job.name
             rest = "nothing is left" if message.finished else "this client gets the rest"
             text = (
@@ -212,7 +225,7 @@ class ConsumerCore:
         if task_list.version < self.task_list.version or self.finished or too_early:
             return
         self.task_list = task_list
-        self.standing.list(task_list.tasks)
+        self.standing.list(task_list)
         self.reading.list(task_list)
         self.links.tend(self.reading.addresses, now)
         self._ask_on(now)
@@ -294,7 +307,7 @@ class ConsumerCore:
             )
             self._finish("UnavailableError", text, now)
             return
-        idle = self.opened and not self.reading.waiting
+        idle = (self.opened or self._awaited) and not self.reading.waiting
         self._starving = (self._starving if self._starving is not None else now) if idle else None
         starved = now - self._starving if self._starving is not None else 0.0
         refused = self.links.refused_for(LINK_PATIENCE, now) if starved >= LINK_PATIENCE else None
@@ -313,6 +326,8 @@ class ConsumerCore:
                 f"no answer from the dispatcher at {self.profile.service} for {silence:.0f} s; still trying "
                 f"(dispatcher_timeout={self.profile.dispatcher_timeout:g} s)"
             )
+        if not self.opened:
+            return f"waiting for {starved:.0f} s for {self._awaited}"
         if not self.task_list.tasks and not self.task_list.closed:
             return f"waiting for {starved:.0f} s: no worker has registered at {self.profile.service}"
         plan = self.task_list.plan

@@ -16,17 +16,19 @@ from zmqdata import updates as u
 from zmqdata.commands import saves as s
 from zmqdata.core.continuing import StateKeeping
 from zmqdata.core.datasets import Datasets
+from zmqdata.core.deaths import Deaths
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.jobs import Jobs
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.placement import MOST_STREAMS, Placement, WorkerFacts
 from zmqdata.core.places import Places
+from zmqdata.core.resuming import changed_files
 from zmqdata.core.saves import Saves
 from zmqdata.core.splits import lease_seconds, lease_size
 from zmqdata.core.state import DispatcherState, Iteration, Task
 from zmqdata.core.takeback import TakingBack
-from zmqdata.errors import FailedPreconditionError, NotFoundError
+from zmqdata.errors import DataLossError, FailedPreconditionError, NotFoundError
 from zmqdata.splits import FileSplits, turn_of
 
 PROBE_AFTER = 0.6
@@ -110,6 +112,7 @@ class DispatcherCore:
         )
         self.saves = Saves(self.out, self.hosting, durable)
         self.keeping = StateKeeping(self.out)
+        self.deaths = Deaths(self.out, self.hosting)
         self.taking_back = TakingBack(self.out, self.workers, self.hosting.facts, self._request_splits)
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
         self._ticked: float | None = None
@@ -220,6 +223,11 @@ class DispatcherCore:
     # --- workers
 
     def _register_worker(self, peer: c.Peer, ask: m.RegisterWorker, now: float) -> None:
+        for death in ask.deaths:
+            self.deaths.take(death)
+            if death.worker in self.workers:
+                self.out.note("warning", f"worker {self.hosting.facts[death.worker].address} {death.how}")
+                self._lose_worker(death.worker)
         try:
             place = self.places.place(ask.address)
         except FailedPreconditionError as error:
@@ -246,6 +254,7 @@ class DispatcherCore:
         if known:
             self.workers.heard(beat.worker, peer, now)
             self.hosting.take_report(beat.worker, beat.tasks, now)
+            self.deaths.look(beat.worker, beat.tasks)
             for client in beat.clients:
                 if client not in self.state.client_iteration:
                     self.hosting.release(beat.worker, client)
@@ -342,6 +351,10 @@ class DispatcherCore:
             self._tell_no_files(iteration, event)
             return
         names = source.ordered(event.names, iteration.seed, turn_of(iteration.repetition, event.repetition))
+        changed = changed_files(iteration, event.source, event.repetition, names)
+        if changed:
+            self.hosting.fail(iteration, DataLossError.__name__, changed)
+            return
         self.out.commit(u.ListFilesUpdate(*key, names))
         for peer, ask in waiting:
             self._request_splits(peer, ask, now)

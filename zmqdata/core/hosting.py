@@ -77,9 +77,9 @@ class Hosting:
             if self._outlives_host(task):
                 self.fence(task)
             else:
-                self._give_up(task)
+                self.give_up(task)
 
-    def _give_up(self, task: Task) -> None:
+    def give_up(self, task: Task) -> None:
         """Removes a copy that nobody reads any more."""
         iteration = self.out.state.iterations[task.iteration]
         self.out.commit(u.RemoveTaskUpdate(task.task))
@@ -212,9 +212,10 @@ class Hosting:
                 )
                 self.fail(iteration, UnavailableError.__name__, text)
             else:
-                self._find_host(task)
+                self.find_host(task)
 
-    def _find_host(self, task: Task) -> None:
+    def find_host(self, task: Task) -> None:
+        """Gives a task without a host to the worker that has least to do, if there is any."""
         name = self.placement.best(task, self.out.state.iterations[task.iteration])
         if name is not None:
             self._host(task, name)
@@ -245,9 +246,7 @@ class Hosting:
 
     def _host(self, task: Task, name: str) -> None:
         self.out.commit(u.HostTaskUpdate(task.task, max(1, task.attempt), name))
-        self.facts[name].tasks.add(task.task)
-        if self.out.state.iterations[task.iteration].saving is not None:
-            self.facts[name].writing.add(task.task)
+        self.placement.take(name, task, self.out.state.iterations[task.iteration])
         self.out.send(self.workers.peer(name), m.HostTask(self._definition(task)))
         self.lists.tell(self.out.state.iterations[task.iteration])
 
@@ -296,7 +295,7 @@ class Hosting:
             if successor is not None:
                 self._host(task, successor)
             else:
-                self._find_host(task)
+                self.find_host(task)
 
     def ask_again(self) -> None:
         """Repeats the questions that have no answer yet."""
@@ -327,7 +326,7 @@ class Hosting:
             if self._outlives_host(task):
                 self.fence(task)
             else:
-                self._give_up(task)
+                self.give_up(task)
 
     def forget_iteration(self, iteration: Iteration) -> None:
         """Drops what is remembered of an iteration that is collected. Its hosts learn of it by their heartbeats."""

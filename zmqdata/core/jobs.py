@@ -11,12 +11,14 @@ from zmqdata.commands import Peer
 from zmqdata.core.admission import Admission
 from zmqdata.core.coordination import Coordination
 from zmqdata.core.hosting import Hosting
+from zmqdata.core.incarnations import Gathering, Incarnations
 from zmqdata.core.liveness import Member, Roster
 from zmqdata.core.outbox import Outbox, derived
 from zmqdata.core.ranges import RangeSet
+from zmqdata.core.resuming import Beginning, incarnation_of
 from zmqdata.core.state import Iteration
 from zmqdata.core.targets import is_static
-from zmqdata.errors import NotFoundError, UnavailableError
+from zmqdata.errors import DataServiceError, NotFoundError, UnavailableError
 
 COLLECTED_KEPT = 1_000
 
@@ -63,6 +65,7 @@ class Jobs:
         self.absent: set[str] = set()
         self.coordination = Coordination(out, hosting, clients, self.absent)
         hosting.lists.plan = self.coordination.plan
+        self.incarnations = Incarnations(out, clients, self.absent)
         self.unused_since: dict[str, float] = {}
 
     def resume(self, now: float, client_timeout: float) -> None:
@@ -84,11 +87,19 @@ class Jobs:
         if objection is not None and ask.client not in self.out.state.client_iteration:
             self.out.refuse(peer, ask.client, *objection)
             return
+        if ask.resume and ask.client not in self.out.state.client_iteration:
+            gathering = self.incarnations.offer(peer, ask, now)
+            if gathering is not None:
+                self._begin_anew(gathering, now)
+            return
         if not self._may_join(peer, ask, now):
             return
         self.clients.heard(ask.client, peer, now)
         if ask.client not in self.out.state.client_iteration:
             self._join(ask, now)
+        self._answer(peer, ask)
+
+    def _answer(self, peer: Peer, ask: m.OpenIteration) -> None:
         iteration = self.out.state.iterations[self.out.state.client_iteration[ask.client]]
         self.unused_since.pop(iteration.job.name, None)
         if iteration.failure is not None:
@@ -102,8 +113,57 @@ class Jobs:
             finished=iteration.finished,
             shared=len(iteration.clients) > 1,
             step=self.coordination.step_of(iteration, ask.client),
+            seed=iteration.seed,
+            num_shards=iteration.num_shards,
+            fingerprint=self.out.state.datasets[iteration.job.dataset_id].fingerprint,
+            sources=tuple(
+                m.SourcePart(repetition, ranges.ranges, source)
+                for source, spent in enumerate(iteration.spent)
+                for repetition, ranges in spent.repetitions.items()
+            ),
+            delivered_before={
+                task.task: task.delivered.ranges
+                for task in iteration.live_tasks
+                if iteration.rounds is None and task.delivered and not task.settled
+            },
+            readers=tuple(sorted(iteration.clients)),
         )
         self.out.send(peer, answer)
+
+    def _begin_anew(self, gathering: Gathering, now: float) -> None:
+        """Begins an iteration where its former incarnation was, for all readers at once; what is left of that goes."""
+        state, name = self.out.state, gathering.job.name
+        dataset = state.datasets[gathering.job.dataset_id]
+        numbers = (state.next_iteration, state.next_task)
+        checkpoints = [offer.checkpoint for offer in gathering.offers.values()]
+        try:
+            updates = incarnation_of(checkpoints, Beginning(gathering.job, dataset, *numbers, self.out.derive_seed))
+        except DataServiceError as error:
+            self.incarnations.refuse_all(gathering, error)
+            return
+        if name in state.jobs:
+            self._collect(name)
+        for update in updates:
+            self.out.commit(update)
+        iteration = state.iterations[numbers[0]]
+        for offer in gathering.offers.values():
+            ask = offer.ask
+            self.clients.heard(ask.client, offer.peer, now)
+            place = (ask.local_workers, ask.reader.consumer_index)
+            self.out.commit(u.OpenClientUpdate(ask.client, iteration.iteration, *place))
+        self._seat(iteration, now)
+        for offer in gathering.offers.values():
+            self._answer(offer.peer, offer.ask)
+
+    def _seat(self, iteration: Iteration, now: float) -> None:
+        """Spreads the tasks of a new incarnation over the workers that there are."""
+        for task in [] if iteration.num_shards else iteration.live_tasks:
+            if self.hosting.holdings.owes(task):
+                self.hosting.find_host(task)
+        self.hosting.staff(iteration)
+        self.hosting.close_if_ended(iteration)
+        if iteration.rounds is not None:
+            self.coordination.begin(iteration, now)
 
     def _may_join(self, peer: Peer, ask: m.OpenIteration, now: float) -> bool:
         """Whether the place that a client asks for is free; who held it and is gone is forgotten."""
@@ -209,6 +269,7 @@ class Jobs:
 
     def expire(self, now: float, client_timeout: float) -> None:
         """Gives up clients that have been silent for too long, if others read on; the only one may come back."""
+        self.incarnations.tick(now)
         for member in self.clients.silent(now, client_timeout):
             iteration = self.iteration_of(member.name)
             if iteration is None:

@@ -46,10 +46,12 @@ class Ordering:
 
     Args:
         order: the runs in which elements must come first.
+        indices: the index of each task, where it is known: before the first block of a task it is.
     """
 
-    def __init__(self, order: Iterable[Run]) -> None:
+    def __init__(self, order: Iterable[Run], indices: Mapping[int, int]) -> None:
         self._runs = deque(order)
+        self._indices = indices
         self._held: dict[int, deque[Waiting]] = {}
         self._ended: set[int] = set()
         self._turn = 0
@@ -57,15 +59,16 @@ class Ordering:
     def __bool__(self) -> bool:
         return bool(self._runs) or any(self._held.values())
 
-    def add(self, index: int, header: Block, content: object) -> None:
+    def add(self, task: int, header: Block, content: object) -> None:
         """Takes a block of a task."""
+        index = self._indices.get(task, -1)
         self._held.setdefault(index, deque()).append(Waiting(header, content, header.skip, self._turn))
         self._turn += 1
         self._ended.discard(index)
 
-    def end(self, index: int) -> None:
+    def end(self, task: int) -> None:
         """A task has nothing more to send, for now."""
-        self._ended.add(index)
+        self._ended.add(self._indices.get(task, -1))
 
     def due(self) -> Iterator[Part]:
         """What can be delivered now: what is due in its order, and behind that everything as it has come."""

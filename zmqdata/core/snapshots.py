@@ -46,6 +46,9 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
         for repetition, names in cursor.names.items():
             yield u.ListFilesUpdate(number, source, repetition, names)
         yield u.RestoreCursorUpdate(number, source, cursor.repetition, cursor.next, tuple(cursor.returned))
+    for source, spent in enumerate(iteration.spent):
+        for repetition, ranges in spent.repetitions.items():
+            yield u.RestoreSpentUpdate(number, source, repetition, ranges.ranges)
     for task in iteration.tasks.values():
         yield from _of_task(task)
     yield from updates_of(iteration)
@@ -75,7 +78,7 @@ def updates_of(iteration: Iteration) -> Iterator[u.AnyUpdate]:
 
 def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
     number = task.task
-    yield u.CreateTaskUpdate(number, task.iteration, task.seed, task.shard)
+    yield u.CreateTaskUpdate(number, task.iteration, task.seed, task.shard, task.index)
     if task.attempt:
         yield u.HostTaskUpdate(number, task.attempt, task.worker)
     for source, own in enumerate(task.cursors):
@@ -92,6 +95,9 @@ def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
         yield u.DeliverUpdate(number, task.delivered.ranges)
     for client, ranges in task.held.items():
         yield u.HoldUpdate(number, client, ranges.ranges)
+    yield from task.deaths.values()
+    for (node, element), text in task.poisoned.items():
+        yield u.PoisonUpdate(number, node, element, text)
     if task.total is not None:
         yield u.EndTaskUpdate(number, task.total, task.dropped)
     if task.removed:

@@ -8,10 +8,50 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
+from zmqdata.core.ranges import RangeSet
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
 
 RAMP_SECONDS = 0.25
 STEADY_SECONDS = 10.0
+MOST_REPETITIONS = 16
+"""Of a source, those with splits that were used up: so many are told apart, older ones are over."""
+
+
+@dataclass
+class SpentSplits:
+    """The splits of one source whose ledger entries nobody needs any more, by repetition; ends count for nothing.
+
+    Where each task has every ``step``-th split, only the last one of each: those before it were its, too.
+    """
+
+    repetitions: dict[int, RangeSet] = field(default_factory=dict)
+
+    def add(self, split: Split) -> None:
+        """Counts an entry that leaves a ledger."""
+        if split.is_end:
+            return
+        spent = self.repetitions.setdefault(split.repetition, RangeSet())
+        if split.step == 1:
+            spent.add(split.start, split.stop)
+            self._forget_old()
+            return
+        last = split.start + (split.size - 1) * split.step
+        newest = {last % split.step: last}
+        for number in (number for first, stop in spent for number in range(first, stop)):
+            newest[number % split.step] = max(number, newest.get(number % split.step, 0))
+        self.repetitions[split.repetition] = RangeSet((number, number + 1) for number in newest.values())
+        self._forget_old()
+
+    def restore(self, repetition: int, ranges: Iterable[tuple[int, int]]) -> None:
+        """Counts splits that are known to be used up."""
+        self.repetitions.setdefault(repetition, RangeSet()).update(ranges)
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        while len(self.repetitions) > MOST_REPETITIONS:
+            del self.repetitions[min(self.repetitions)]
 
 
 @dataclass
@@ -66,9 +106,18 @@ class SplitCursor:
         self.returned += [split for split in splits if not split.is_end]
 
     def list(self, repetition: int, names: tuple[str, ...]) -> None:
-        """Takes the files found for a repetition."""
+        """Takes the files found for a repetition, and names those that are to be handed out again."""
         if repetition >= self.repetition:
             self.names[repetition] = names
+        for at, split in enumerate(self.returned):
+            if self._is_nameless(split, repetition):
+                self.returned[at] = replace(
+                    split, stop=min(split.stop, len(names)), names=names[split.start : split.stop : split.step]
+                )
+        self.returned = [split for split in self.returned if split.start < split.stop]
+
+    def _is_nameless(self, split: Split, repetition: int) -> bool:
+        return isinstance(self.source, FileSplits) and split.repetition == repetition and not split.names
 
     @property
     def exhausted(self) -> bool:
@@ -78,7 +127,9 @@ class SplitCursor:
 
     def needs_listing(self, repetition: int) -> bool:
         """Whether the files must be listed before a split of this repetition can be handed out."""
-        return isinstance(self.source, FileSplits) and repetition >= self.repetition and repetition not in self.names
+        if not isinstance(self.source, FileSplits) or repetition in self.names:
+            return False
+        return repetition >= self.repetition or any(self._is_nameless(one, repetition) for one in self.returned)
 
     def count(self, repetition: int) -> int | None:
         """The number of splits in a repetition; None when endless or not listed yet."""
@@ -156,11 +207,13 @@ class Ledger:
     """The splits of one source that a task was given, in order, with the end marks. Entries are numbered for good.
 
     ``base``: so many of the first entries, with ``before`` splits, are not kept: nobody will need them again.
+    ``spent`` counts what is in these, of all ledgers of the source.
     """
 
     entries: list[Split] = field(default_factory=list)
     base: int = 0
     before: int = 0
+    spent: SpentSplits = field(default_factory=SpentSplits, compare=False)
 
     @property
     def length(self) -> int:
@@ -185,6 +238,8 @@ class Ledger:
         count = base - self.base
         if count > 0:
             self.before += sum(split.size for split in self.entries[:count])
+            for split in self.entries[:count]:
+                self.spent.add(split)
             del self.entries[:count]
             self.base = base
 

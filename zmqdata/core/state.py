@@ -14,8 +14,8 @@ from zmqdata import updates as u
 from zmqdata.core.lineage import keep_needed
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import Rounds
-from zmqdata.core.splits import Ledger, SplitCursor
-from zmqdata.messages import DatasetDescription, JobParameters, TaskState
+from zmqdata.core.splits import Ledger, SpentSplits, SplitCursor
+from zmqdata.messages import DatasetDescription, JobParameters, Place, TaskState
 
 FIRST_DATASET = 1000
 FIRST_ITERATION = 2000
@@ -55,7 +55,8 @@ class Task:
     iteration. ``chunks``: what counts of a task that is saved, in order.
     ``cuts``: how often the end of a source's ledger was taken back from the present attempt. ``cursors``: where it
     stands in each source, if which splits it gets was settled in the beginning. ``states``: where it can be continued,
-    oldest first.
+    oldest first. ``deaths``: by attempt, how the processes of its hosts ended; ``poisoned``: what its nodes leave out,
+    and why.
     """
 
     task: int
@@ -75,6 +76,8 @@ class Task:
     cuts: dict[int, int] = field(default_factory=dict)
     cursors: list[SplitCursor] = field(default_factory=list)
     states: list[TaskState] = field(default_factory=list)
+    deaths: dict[int, u.CountDeathUpdate] = field(default_factory=dict)
+    poisoned: dict[Place, str] = field(default_factory=dict)
 
     @property
     def settled(self) -> bool:
@@ -89,6 +92,7 @@ class Iteration:
     ``local_workers`` are, per client, the addresses of workers in its process. ``failure``: the error that keeps it
     from going on, its text, and what is known of a pipeline that is at fault. ``saving``: it has no clients, its
     elements are saved. ``running`` and ``ended`` count the live tasks whose total is not, and is, known.
+    ``spent``: per source, the splits that no ledger has any more.
     A coordinated job has ``rounds``, which elements of its tasks are then numbered by, and ``consumers``: the client
     that reads as each of them.
     """
@@ -109,6 +113,7 @@ class Iteration:
     saving: Saving | None = None
     rounds: Rounds | None = None
     consumers: dict[int, str] = field(default_factory=dict)
+    spent: list[SpentSplits] = field(default_factory=list)
 
     @property
     def live_tasks(self) -> list[Task]:
@@ -206,6 +211,7 @@ class DispatcherState:
         cursors = [SplitCursor(source) for source in sources] if job.processing_mode == "DYNAMIC" else []
         iteration = Iteration(update.iteration, job, update.repetition, update.seed, cursors)
         iteration.num_shards = update.num_shards
+        iteration.spent = [SpentSplits() for _ in cursors]
         iteration.saving = None if job.save is None else Saving()
         if job.num_consumers is not None:
             iteration.rounds = Rounds(job.num_consumers)
@@ -240,9 +246,11 @@ class DispatcherState:
 
     def _create_task(self, update: u.CreateTaskUpdate) -> None:
         iteration = self.iterations[update.iteration]
-        ledger = [Ledger() for _ in iteration.cursors]
+        ledger = [Ledger(spent=spent) for spent in iteration.spent]
         task = Task(update.task, update.iteration, update.seed, ledger, shard=update.shard)
-        task.index = len(iteration.tasks)
+        # One that is left out was never heard of by those who began this iteration from their checkpoints.
+        following = max((one.index + 1 for one in iteration.tasks.values()), default=0)
+        task.index = following if update.index is None else update.index
         if iteration.job.num_tasks is not None:
             first, step = update.shard or 0, iteration.job.num_tasks
             task.cursors = [
@@ -282,13 +290,17 @@ class DispatcherState:
 
     def _restore_ledger(self, update: u.RestoreLedgerUpdate) -> None:
         task = self.tasks[update.task]
-        task.ledger[update.source] = Ledger(list(update.splits), update.base, update.before)
+        spent = self.iterations[task.iteration].spent[update.source]
+        task.ledger[update.source] = Ledger(list(update.splits), update.base, update.before, spent)
         if update.cuts:
             task.cuts[update.source] = update.cuts
 
     def _restore_cursor(self, update: u.RestoreCursorUpdate) -> None:
         cursors = self.iterations[update.iteration].cursors if update.task is None else self.tasks[update.task].cursors
         cursors[update.source].restore(update.repetition, update.next, update.returned)
+
+    def _restore_spent(self, update: u.RestoreSpentUpdate) -> None:
+        self.iterations[update.iteration].spent[update.source].restore(update.repetition, update.ranges)
 
     def _take_state(self, update: u.TakeStateUpdate) -> None:
         task = self.tasks[update.task]
@@ -381,6 +393,12 @@ class DispatcherState:
         assert saving is not None
         return saving
 
+    def _count_death(self, update: u.CountDeathUpdate) -> None:
+        self.tasks[update.task].deaths[update.attempt] = update
+
+    def _poison(self, update: u.PoisonUpdate) -> None:
+        self.tasks[update.task].poisoned[update.node, update.number] = update.text
+
     def _remove_job(self, update: u.RemoveJobUpdate) -> None:
         del self.jobs[update.job]
         for iteration in self.passes.pop(update.job).values():
@@ -410,6 +428,7 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.TakeStateUpdate: DispatcherState._take_state,
     u.RestoreLedgerUpdate: DispatcherState._restore_ledger,
     u.RestoreCursorUpdate: DispatcherState._restore_cursor,
+    u.RestoreSpentUpdate: DispatcherState._restore_spent,
     u.ListFilesUpdate: DispatcherState._list_files,
     u.HoldUpdate: DispatcherState._hold,
     u.EndTaskUpdate: DispatcherState._end_task,
@@ -424,5 +443,7 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.CommitChunkUpdate: DispatcherState._commit_chunk,
     u.FailSaveUpdate: DispatcherState._fail_save,
     u.EndSaveUpdate: DispatcherState._end_save,
+    u.CountDeathUpdate: DispatcherState._count_death,
+    u.PoisonUpdate: DispatcherState._poison,
     u.RemoveJobUpdate: DispatcherState._remove_job,
 }

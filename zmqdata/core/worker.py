@@ -36,7 +36,8 @@ class WorkerProfile:
 
     ``buffer_bytes``: how much it may produce ahead of its clients; ``cache_bytes``: how much of a task it keeps for
     trainers that all read it; ``heartbeat``: seconds between heartbeats; ``dispatcher_timeout``: seconds to do without
-    a dispatcher before it ends; ``snapshot_chunk_bytes``: the largest chunk of a distributed save.
+    a dispatcher before it ends; ``snapshot_chunk_bytes``: the largest chunk of a distributed save; ``deaths``: of the
+    processes whose place this one has taken.
     """
 
     worker: str
@@ -49,6 +50,7 @@ class WorkerProfile:
     heartbeat: float = 1.0
     dispatcher_timeout: float = 3600.0
     snapshot_chunk_bytes: int = 6 << 30
+    deaths: tuple[m.Death, ...] = ()
 
 
 class WorkerCore:
@@ -66,6 +68,7 @@ class WorkerCore:
         self.writing = Writing(profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute)
         self.feeding = Feeding(profile.worker, self._task, self._do)
         self.pipelines = Pipelines(profile.worker, self._do)
+        self.untold = profile.deaths
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
         self._beat = -profile.heartbeat
@@ -78,6 +81,7 @@ class WorkerCore:
             c.StateTaken: self._state_taken,
             c.Exhausted: self._exhausted,
             c.TaskFailed: self._task_failed,
+            c.Busy: self._busy,
             c.LinkBound: self._link_bound,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
@@ -160,12 +164,13 @@ class WorkerCore:
             clients, readers = tuple(self.links.by_client), self.links.readers(now)
             self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, reports, clients, readers))
         else:
-            ask = m.RegisterWorker(who.worker, who.address, who.tags, who.python, who.version, reports)
+            ask = m.RegisterWorker(who.worker, who.address, who.tags, who.python, who.version, reports, self.untold)
             self._send(c.DISPATCHER, ask)
 
     def _registered(self, now: float) -> None:
         if not self.registered:
             self.registered = True
+            self.untold = ()
             self._do(c.Note("info", f"registered as {self.profile.address}"))
 
     def _heartbeat_answered(self, peer: c.Peer, answer: m.WorkerHeartbeatAnswered, now: float) -> None:
@@ -288,6 +293,11 @@ class WorkerCore:
             task.failure = event.failure
             self.writing.fail(task.dealing, event.failure)
             self._heartbeat(now)
+
+    def _busy(self, event: c.Busy, now: float) -> None:
+        task = self._task(event)
+        if task is not None:
+            task.busy, task.crumb = event.seconds, event.crumb
 
     def _allow(self, task: HostedTask) -> None:
         room = self.profile.buffer_bytes

@@ -35,6 +35,7 @@ from zmqdata.iterators import (
     stored,
     transforms,
     unbatch,
+    watched,
 )
 from zmqdata.iterators.base import (
     NO_STATE,
@@ -100,4 +101,5 @@ _REGISTERED = (
     stored,
     transforms,
     unbatch,
+    watched,
 )

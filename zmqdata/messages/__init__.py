@@ -37,12 +37,14 @@ from zmqdata.messages.clients import (
     RequestPart,
     RequestRefused,
     RequestStatus,
+    ResumeAwaited,
     SaveStarted,
     StartSave,
     StatusReported,
     StorePiece,
     TasksChanged,
 )
+from zmqdata.messages.deaths import OPENING, Crumb, Death, Place
 from zmqdata.messages.links import (
     Block,
     CloseLink,
@@ -129,6 +131,7 @@ ToClient = (
     | DatasetDescribed
     | RequestRefused
     | IterationOpened
+    | ResumeAwaited
     | ClientHeartbeatAnswered
     | TasksChanged
     | RequestHoldings
@@ -170,9 +173,11 @@ __all__ = [
     "ClientHeartbeatAnswered",
     "CloseIteration",
     "CloseLink",
+    "Crumb",
     "DatasetDescribed",
     "DatasetDescription",
     "DatasetRegistered",
+    "Death",
     "DescribeDataset",
     "DropTask",
     "EndOfTask",
@@ -189,6 +194,7 @@ __all__ = [
     "MOST_PIECE_BYTES",
     "MOST_WHOLE_BYTES",
     "Message",
+    "OPENING",
     "OnLink",
     "OpenIteration",
     "OpenLink",
@@ -199,6 +205,7 @@ __all__ = [
     "PieceSent",
     "PieceStored",
     "PipelineSent",
+    "Place",
     "Plan",
     "Probe",
     "Ranges",
@@ -213,6 +220,7 @@ __all__ = [
     "RequestRefused",
     "RequestSplits",
     "RequestStatus",
+    "ResumeAwaited",
     "SaveFailed",
     "SaveParameters",
     "SaveStarted",

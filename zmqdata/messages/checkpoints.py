@@ -22,7 +22,7 @@ class TaskPart(Struct, frozen=True, array_like=True):
     source, the entries behind these that the task has started, the last one cut where it has got to: nothing that may
     be taken back. ``states``: where the task can be continued. ``delivered``: the elements that training loops have had
     as far as this client knows, its own and those that were reported before it came; of a job with numbered consumers
-    nothing, as ``Checkpoint.step`` says it.
+    nothing, as ``Checkpoint.step`` says it, but everything of a task that no view has any more.
     """
 
     index: int
@@ -39,7 +39,8 @@ class SourcePart(Struct, frozen=True, array_like=True):
     """The splits of a source's repetition that were used up: no task has them in its ledger, nor needs them again.
 
     There may be one for each repetition of a ``source``, as a task may be in the next one while another has splits of
-    this one that it has not started. Tasks whose number is fixed have none: their ledgers tell which split is next.
+    this one that it has not started. Where each task has every so many-th split (``num_tasks``), they have only the
+    last split that each has used up.
     """
 
     repetition: int
@@ -52,9 +53,9 @@ class Checkpoint(Struct, frozen=True):
 
     ``part`` is the client's id and ``parts`` those of all clients of the iteration then; empty where consumers are
     numbered, as the job says how many there are. Splits that are in no ledger and not ``gone`` were not started.
-    ``step`` and ``views``: for numbered consumers. The tasks in ``views`` are numbered by their ``index``. ``order``: runs
-    of elements (index of the task, first, stop) that were handed out behind this place, and in this order they must
-    come again: an operation behind has them.
+    ``step`` and ``views``: for numbered consumers. The tasks in ``views`` are numbered by their ``index``. ``order``:
+    runs of elements (index of the task, first, stop) that were handed out behind this place, and in this order they
+    must come again: an operation behind has them.
     """
 
     version: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import field
+
 from zmqdata.messages.checkpoints import SourcePart
 from zmqdata.messages.parts import PIECE_BYTES, DatasetDescription, JobParameters, Message, Ranges, Reader, TaskList
 
@@ -47,8 +49,8 @@ class DescribeDataset(Message, frozen=True):
 class OpenIteration(Message, frozen=True):
     """From a client that starts to read a repetition of a job, repeated until ``IterationOpened`` or refused.
 
-    ``local_workers``: the addresses of workers in its own process. ``resume``: an encoded ``Checkpoint``, from which the
-    iteration is to begin; it never joins one that runs already.
+    ``local_workers``: the addresses of workers in its own process. ``resume``: an encoded ``Checkpoint``, from which
+    the iteration is to begin, never one that runs already; ``ResumeAwaited`` is the answer until it has.
     """
 
     client: str
@@ -193,8 +195,15 @@ class IterationOpened(Message, frozen=True):
     num_shards: int = 0
     fingerprint: str = ""
     sources: tuple[SourcePart, ...] = ()
-    delivered_before: dict[int, Ranges] = {}
+    delivered_before: dict[int, Ranges] = field(default_factory=dict)
     readers: tuple[str, ...] = ()
+
+
+class ResumeAwaited(Message, frozen=True):
+    """An iteration that is to begin from a checkpoint waits for ``missing``; the client asks on, and tells its user."""
+
+    client: str
+    missing: str
 
 
 class ClientHeartbeatAnswered(Message, frozen=True):

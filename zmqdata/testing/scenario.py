@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from zmqdata.core.dispatcher import DispatcherTimes
 from zmqdata.testing.network import CALM, Faults
@@ -244,3 +245,20 @@ class Scenario:
     def _check_elements(self) -> None:
         """Everybody had what was promised."""
         self.world.laws.check_end()
+
+
+class PoisonScenario(Scenario):
+    """The same where some elements kill whoever makes them, and are left out once they are found.
+
+    Example:
+        >>> PoisonScenario(seed=1).run()
+    """
+
+    def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
+        draw = random.Random(f"{seed}/poison")
+        # Each death makes a task begin anew: larger ones would be at it for longer than anybody is patient.
+        mode, splits = draw.choice(["DYNAMIC", "DYNAMIC", "DATA"]), min(30, pipeline.splits)
+        deadly = replace(pipeline, splits=splits, kills=max(2, splits // draw.choice([1, 2, 3])))
+        times = DispatcherTimes(gc_timeout=NEVER)
+        shards = draw.randint(1, 3) if mode == "DATA" else 0
+        return World(seed, mode, deadly, self._faults(), times, shards=shards, journalled=True, on_poison="skip")

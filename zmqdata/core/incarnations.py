@@ -1,0 +1,177 @@
+"""New incarnations of jobs: who brings the state of which reader, for whom is waited, and who stands in the way.
+
+What is gathered here is not durable: clients ask until they are answered. Whether states can be believed is
+``core.checkpoints``' affair, what becomes of them ``core.resuming``'s; ``core.jobs`` opens the iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from zmqdata import messages as m
+from zmqdata.commands import Peer
+from zmqdata.core.checkpoints import joined, read_checkpoint
+from zmqdata.core.liveness import Member, Roster
+from zmqdata.core.outbox import Outbox
+from zmqdata.errors import DataServiceError, FailedPreconditionError, UnavailableError
+
+LIVING_PATIENCE = 3.0
+"""Seconds in which a reader that closes has said so, and one that has died is found out or not."""
+OFFER_PATIENCE = 5.0
+"""Who has not repeated an ask for so long is gone, and another may bring the same part."""
+
+
+@dataclass
+class Offer:
+    """One reader's part of a job that is to go on, and who brings it."""
+
+    peer: Peer
+    ask: m.OpenIteration
+    checkpoint: m.Checkpoint
+    heard: float
+
+
+@dataclass
+class Gathering:
+    """The parts of a job that have come so far, by consumer or by the client that each was taken from."""
+
+    since: float
+    offers: dict[int | str, Offer] = field(default_factory=dict)
+
+    @property
+    def job(self) -> m.JobParameters:
+        """The parameters that the first one asks for."""
+        return next(iter(self.offers.values())).ask.job
+
+    @property
+    def missing(self) -> list[int | str]:
+        """Whose parts have not come yet."""
+        if self.job.num_consumers is not None:
+            return [consumer for consumer in range(self.job.num_consumers) if consumer not in self.offers]
+        wanted = {part for offer in self.offers.values() for part in offer.checkpoint.parts}
+        return sorted(wanted - self.offers.keys(), key=str)
+
+    @property
+    def awaited(self) -> str:
+        """The missing parts in words; "" when there are none."""
+        missing = self.missing
+        if not missing:
+            return ""
+        if self.job.num_consumers is not None:
+            named = ", ".join(map(str, missing[:20]))
+            return f"the state of consumer {named} of job {self.job.name}, which is not loaded yet"
+        known = {name for offer in self.offers.values() for name in offer.checkpoint.parts}
+        return (
+            f"{len(missing)} of the {len(known)} states that belong together (all readers of the job had one), to be "
+            f"loaded for job {self.job.name}"
+        )
+
+
+class Incarnations:
+    """Gathers the parts of jobs that are to go on from states.
+
+    Args:
+        out: state and commands.
+        clients: the living clients.
+        absent: those that have been silent for too long.
+        grace: seconds without a connection after which a reader counts as gone.
+    """
+
+    def __init__(self, out: Outbox, clients: Roster, absent: Collection[str], grace: float = 1.5) -> None:
+        self.out = out
+        self.clients = clients
+        self.absent = absent
+        self.grace = grace
+        self.gatherings: dict[str, Gathering] = {}
+
+    def offer(self, peer: Peer, ask: m.OpenIteration, now: float) -> Gathering | None:
+        """Takes a part; returns all of them once the last is there and nobody reads the job any more."""
+        dataset = self.out.state.datasets[ask.job.dataset_id]
+        sources = (dataset.sources or ()) if ask.job.processing_mode == "DYNAMIC" else ()
+        try:
+            checkpoint = read_checkpoint(ask, dataset)
+            joined((checkpoint,), sources)
+            gathering = self._take(Offer(peer, ask, checkpoint, now), now)
+        except DataServiceError as error:
+            self.out.refuse(peer, ask.client, type(error), str(error))
+            return None
+        readers = self._readers(ask.job.name, now)
+        if self._is_occupied(gathering, readers, now):
+            self._refuse_all(ask.job.name, FailedPreconditionError, _occupied(ask.job.name))
+            return None
+        in_the_way = f"{len(readers)} former readers of job {ask.job.name} to be gone" if readers else ""
+        awaited = gathering.awaited or in_the_way
+        if awaited:
+            self.out.send(peer, m.ResumeAwaited(ask.client, awaited))
+            return None
+        return self.gatherings.pop(ask.job.name)
+
+    def _take(self, offer: Offer, now: float) -> Gathering:
+        job, consumer = offer.ask.job, offer.ask.reader.consumer_index
+        existing = self.out.state.jobs.get(job.name)
+        if existing is not None and existing.save is not None:
+            raise FailedPreconditionError(f"Job {job.name} is a save. Load the state under another job_name.")
+        part = offer.checkpoint.part if consumer is None else consumer
+        gathering = self.gatherings.setdefault(job.name, Gathering(now))
+        known = gathering.offers.get(part)
+        if known is not None and known.ask.client != offer.ask.client and now - known.heard < OFFER_PATIENCE:
+            who = "this reader" if consumer is None else f"consumer {consumer}"
+            raise FailedPreconditionError(
+                f"The state of {who} of job {job.name} is being loaded by another client. Each state is for one reader."
+            )
+        gathering.offers[part] = offer
+        return gathering
+
+    def _is_occupied(self, gathering: Gathering, readers: list[Member], now: float) -> bool:
+        """Whether others read the job and go on with that. Of several, one may be about to load its state, too."""
+        several = len(gathering.offers) + len(gathering.missing) > 1
+        patience = gathering.job.consumer_timeout if several else LIVING_PATIENCE
+        return now - gathering.since >= patience and any(one.heard > gathering.since for one in readers)
+
+    def _readers(self, job: str, now: float) -> list[Member]:
+        """Who reads the job at present. Those who may have died are asked."""
+        living = []
+        for iteration in self.out.state.passes.get(job, {}).values():
+            for name in sorted(iteration.clients):
+                member = self.clients.members.get(name)
+                cut_off = None if member is None else member.unreachable
+                gone = member is None or name in self.absent
+                if gone or (cut_off is not None and now - cut_off >= self.grace):
+                    continue
+                assert member is not None
+                living.append(member)
+                self.out.send(member.peer, m.Probe())
+        return living
+
+    def tick(self, now: float) -> None:
+        """Ends what has waited in vain, and forgets who asks no more."""
+        for name, gathering in list(self.gatherings.items()):
+            silent = [part for part, offer in gathering.offers.items() if now - offer.heard >= 3 * OFFER_PATIENCE]
+            timeout = gathering.job.consumer_timeout
+            if gathering.missing and now - gathering.since >= timeout:
+                text = (
+                    f"For {timeout:g} s (consumer_timeout) job {name} has waited for {gathering.awaited}. All readers "
+                    "go on together: load the states of all of them."
+                )
+                self._refuse_all(name, UnavailableError, text)
+                continue
+            for part in silent:
+                del gathering.offers[part]
+            if not gathering.offers:
+                del self.gatherings[name]
+
+    def refuse_all(self, gathering: Gathering, error: DataServiceError) -> None:
+        """Tells all who have brought parts why the job can not go on from them."""
+        for offer in gathering.offers.values():
+            self.out.refuse(offer.peer, offer.ask.client, type(error), str(error))
+
+    def _refuse_all(self, job: str, error: type[DataServiceError], text: str) -> None:
+        self.refuse_all(self.gatherings.pop(job), error(text))
+
+
+def _occupied(job: str) -> str:
+    return (
+        f"Job {job} is read by others at present; a state begins a job anew and cannot join it. Close their iterators "
+        "or stop their programs first, or load the state under another job_name."
+    )
