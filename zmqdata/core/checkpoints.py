@@ -242,7 +242,8 @@ def _check_splits(past: Past, source: int, described: SplitSource, step: int) ->
         repetition = 0
         for split in task.ledger[source]:
             _require(repetition <= split.repetition <= MOST_NUMBER, "the order of a ledger")
-            _require(0 <= split.start <= split.stop <= count, "a split")
+            # The end of the splits of one task is where its next one would be.
+            _require(0 <= split.start <= split.stop <= count + step * split.is_end, "a split")
             repetition = split.repetition
             if split.is_end:
                 continue

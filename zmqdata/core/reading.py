@@ -143,7 +143,7 @@ class Reading:
         self.unended.discard(task.place.task)
         if self.ordering is not None:
             self.ordering.end(task.place.task)
-            self._deliver_due(self.ordering)
+            self._deliver_in_order(self.ordering)
 
     def take(self, task: ReadTask, header: m.Block, content: object) -> str:
         """Takes a block that arrived; the text says what is wrong with one that should not have been sent."""
@@ -167,9 +167,9 @@ class Reading:
             self._deliver(header, content, header.skip, header.count)
         else:
             self.ordering.add(header.task, header, content)
-            self._deliver_due(self.ordering)
+            self._deliver_in_order(self.ordering)
 
-    def _deliver_due(self, ordering: Ordering) -> None:
+    def _deliver_in_order(self, ordering: Ordering) -> None:
         for part in ordering.due():
             self._deliver(*part)
         if not ordering:
