@@ -28,10 +28,10 @@ class Part:
         self.stop = header.first + stop
         self.size = header.size if stop == header.count else 0
 
-    def report(self, through: int, size: int) -> HandedOut:
+    def report(self, through: int, size: int, oldest: int | None) -> HandedOut:
         """What to tell the core: the training loop has everything before this number."""
         first, self.told = self.told, through
-        return HandedOut(self.header.task, self.header.attempt, first, through, size)
+        return HandedOut(self.header.task, self.header.attempt, first, through, size, oldest)
 
 
 class Delivery:
@@ -43,9 +43,12 @@ class Delivery:
         blocks: the parts.
         elements: those of each part.
         failure: stands for the only element.
+
+    Attributes:
+        before: how many elements stood in the queue before it.
     """
 
-    __slots__ = ("_count", "elements", "failure", "parts", "taken")
+    __slots__ = ("_count", "before", "elements", "failure", "parts", "taken")
 
     def __init__(
         self, blocks: tuple[Deliver, ...], elements: list[list[Any]], failure: DataServiceError | None = None
@@ -56,6 +59,17 @@ class Delivery:
         self.elements: Iterator[Any] = iter(woven)
         self.failure = failure
         self.taken = False
+        self.before = 0
+
+    @property
+    def behind(self) -> int:
+        """How many elements have stood in the queue up to its end."""
+        return self.before + self._count
+
+    @property
+    def place(self) -> int:
+        """How many elements the training loop has taken, if this is what it takes from."""
+        return self.behind - self.left
 
     @property
     def left(self) -> int:
@@ -67,17 +81,17 @@ class Delivery:
         """Whether a block ends in it."""
         return any(part.size for part in self.parts)
 
-    def report_all(self) -> list[HandedOut]:
-        """What to tell the core when all was taken."""
-        return [part.report(part.stop, part.size) for part in self.parts]
+    def report_all(self, oldest: int | None = None) -> list[HandedOut]:
+        """What to tell the core when all was taken. ``oldest``: the oldest place that somebody may go back to."""
+        return [part.report(part.stop, part.size, oldest) for part in self.parts]
 
-    def report_taken(self) -> list[HandedOut]:
+    def report_taken(self, oldest: int | None = None) -> list[HandedOut]:
         """What to tell the core of what was taken and not told so far."""
         turns, place = divmod(self._count - self.left, len(self.parts))
         length = self._count // len(self.parts)
         taken = [part.stop - length + turns + (number < place) for number, part in enumerate(self.parts)]
         pairs = zip(self.parts, taken, strict=True)
-        return [part.report(through, 0) for part, through in pairs if through > part.told]
+        return [part.report(through, 0, oldest) for part, through in pairs if through > part.told]
 
     def take_failure(self) -> DataServiceError | None:
         """The failure, once: kept here, its traceback would keep the iterator alive for ever."""

@@ -6,7 +6,6 @@ queue. All counting of what was handed out happens in the thread.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import itertools
 import logging
@@ -23,7 +22,9 @@ import zmq
 
 from zmqdata import commands as c
 from zmqdata import wire
+from zmqdata.client import endings
 from zmqdata.client.calls import client_context
+from zmqdata.client.cuts import Cuts, PlaceCut, answer_of, check_has_places
 from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, End
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
@@ -34,7 +35,8 @@ from zmqdata.errors import (
     ProtocolError,
     UnimplementedError,
 )
-from zmqdata.iterators import NO_STATE, ElementIterator
+from zmqdata.iterators import ElementIterator
+from zmqdata.messages import encode_checkpoint
 from zmqdata.transport import sockets
 from zmqdata.transport.forks import check_process
 from zmqdata.transport.local import SCHEME, Handover, find_handover
@@ -42,8 +44,6 @@ from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 
 log = logging.getLogger(__name__)
-
-GOODBYE = 3.0
 
 
 class ReaderShell:
@@ -59,6 +59,9 @@ class ReaderShell:
     def __init__(self, profile: ConsumerProfile) -> None:
         self.core = ConsumerCore(profile)
         self.queue: deque[Delivery | End] = deque()
+        self.cuts = Cuts()
+        self._put_in = 0  # elements into the queue
+        self._behind = 0  # the place behind the last block that was taken
         self._awaited = False
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.rejects = Rejects()
@@ -104,11 +107,23 @@ class ReaderShell:
     def took_all(self, delivery: Delivery) -> None:
         """The training loop has taken the last element of the first block."""
         self._taken.put(delivery)
+        self._behind = delivery.behind
         if self.queue and self.queue[0] is delivery:
             self.queue.popleft()
         # A part of a block, as numbered consumers get them, returns no credit: it may wait for others to be told with.
         if delivery.returns_credit or not self.queue:
             self.loop.post(self._report_taken)
+
+    @property
+    def place(self) -> int:
+        """How many elements the training loop has taken."""
+        first = next(iter(self.queue.copy()), None)
+        return first.place if isinstance(first, Delivery) else self._behind
+
+    def encoded(self, place: int) -> bytes:
+        """The checkpoint of a place, from any thread. The loop's thread puts it together, while there is one."""
+        check_has_places(self.core.profile.job)
+        return answer_of(self.loop, lambda: self._encoded(place))
 
     def ask_to_close(self) -> None:
         """Says goodbye in the background; the thread ends by itself soon after."""
@@ -124,6 +139,10 @@ class ReaderShell:
         self._report_partly()
         self._handle(c.Tick())
 
+    def _encoded(self, place: int) -> bytes:
+        self._report_partly()
+        return encode_checkpoint(self.core.checkpoint(place))
+
     def _report_taken(self) -> None:
         while not self._closing:
             try:
@@ -132,7 +151,7 @@ class ReaderShell:
                 return
             if not delivery.taken:
                 delivery.taken = True
-                self._report(delivery.report_all())
+                self._report(delivery.report_all(self.cuts.oldest()))
 
     def _report_partly(self) -> None:
         if self._closing:
@@ -146,7 +165,7 @@ class ReaderShell:
             self._taken.put(first)
             self._report_taken()
         else:
-            self._report(first.report_taken())
+            self._report(first.report_taken(self.cuts.oldest()))
 
     def _report(self, events: list[c.HandedOut]) -> None:
         for event in events:
@@ -298,6 +317,9 @@ class ReaderShell:
         self._put(End.by(command))
 
     def _put(self, item: Delivery | End) -> None:
+        if isinstance(item, Delivery):
+            item.before = self._put_in
+            self._put_in = item.behind
         self.queue.append(item)
         if self._awaited:
             self.wake()
@@ -308,7 +330,7 @@ class ReaderShell:
         for socket in self._workers.values():
             socket.close()
         self._dispatcher.close()
-        _abandoned.discard(self.loop)
+        endings.abandoned.discard(self.loop)
 
 
 class ServiceIterator(ElementIterator):
@@ -330,9 +352,9 @@ class ServiceIterator(ElementIterator):
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._shell.loop.start()
-        self._finalizer = weakref.finalize(self, _abandon, self._shell, self._pid)
+        self._finalizer = weakref.finalize(self, endings.abandon, self._shell, self._pid)
         self._finalizer.atexit = False  # then close() waits for the goodbye
-        _alive.add(self)
+        endings.alive.add(self)
 
     def __next__(self) -> Any:
         for element in self._elements:
@@ -387,9 +409,10 @@ class ServiceIterator(ElementIterator):
         remedy = "Make a new iterator with iter(dataset) here, or start processes with the 'spawn' method."
         check_process(self._pid, "iterator", remedy)
 
-    def state(self) -> Any:
-        """None in this version: ``NO_STATE``, which whoever saves a state refuses."""
-        return NO_STATE
+    def state(self) -> PlaceCut:
+        """The place reached. What it is an encoded ``Checkpoint`` of is put together when somebody saves it."""
+        self._check_process()
+        return self._shell.cuts.note(PlaceCut(self._shell.place, self._shell.encoded))
 
     def restore(self, state: Any) -> None:
         """Not supported in this version.
@@ -410,38 +433,9 @@ class ServiceIterator(ElementIterator):
             self._shell.ask_to_close()
             self._shell.wake()
             self._finalizer.detach()
-            self._shell.loop.join(GOODBYE)
+            self._shell.loop.join(endings.GOODBYE)
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
         self._elements = iter(())
         self._lock = threading.RLock()
         self._finalizer.detach()
-
-
-_alive: weakref.WeakSet[ServiceIterator] = weakref.WeakSet()
-_abandoned: set[Loop] = set()
-
-
-def _abandon(shell: ReaderShell, pid: int) -> None:
-    """The iterator was dropped half-way. Not waited for: this runs wherever the garbage collector does."""
-    if os.getpid() == pid and shell.loop.thread.is_alive():
-        # The process may be about to end, as after Ctrl-C; the goodbye must have been said by then.
-        _abandoned.add(shell.loop)
-        shell.ask_to_close()
-
-
-def _close_all() -> None:
-    for iterator in list(_alive):
-        iterator.close()
-    for loop in _abandoned.copy():
-        loop.join(GOODBYE)
-
-
-def _disown_all() -> None:
-    _abandoned.clear()
-    for iterator in list(_alive):
-        iterator._after_fork()
-
-
-atexit.register(_close_all)
-os.register_at_fork(after_in_child=_disown_all)

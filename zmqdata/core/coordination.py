@@ -126,7 +126,8 @@ class Coordination:
         if rounds is None:
             return None
         end = _end_of(iteration, rounds)
-        return m.Plan(tuple(rounds.views), rounds.horizon, iteration.totals, self.missing(iteration), end)
+        indices = {task: iteration.tasks[task].index for view in rounds.views for task, _ in view.tasks}
+        return m.Plan(tuple(rounds.views), rounds.horizon, iteration.totals, self.missing(iteration), end, indices)
 
     def take(self, iteration: Iteration, client: str, steps: int, near: int, now: float) -> None:
         """Counts what a consumer reports, and moves the horizon before it gets there."""

@@ -7,13 +7,14 @@ reads is ``core.stepping``'s affair.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.credit import Window
 from zmqdata.core.handedout import HandedOut, Runs
+from zmqdata.core.ordering import Ordering
 from zmqdata.core.ranges import RangeSet
 
 
@@ -55,9 +56,11 @@ class Reading:
     Attributes:
         passed: what was handed out, and in which order.
         views: the order in which a numbered consumer reads tasks.
+        ordering: blocks that wait, while elements have to come in the order that a state tells.
     """
 
     views: tuple[m.View, ...] = ()
+    ordering: Ordering | None = None
 
     def __init__(self, max_outstanding: int | None, do: Callable[[object], None]) -> None:
         self.tasks: dict[int, ReadTask] = {}
@@ -138,6 +141,9 @@ class Reading:
         """Everything made of a task, which is so much, has been given to somebody."""
         task.ended, task.total = True, total
         self.unended.discard(task.place.task)
+        if self.ordering is not None:
+            self.ordering.end(task.place.task)
+            self._deliver_in_order(self.ordering)
 
     def take(self, task: ReadTask, header: m.Block, content: object) -> str:
         """Takes a block that arrived; the text says what is wrong with one that should not have been sent."""
@@ -156,8 +162,22 @@ class Reading:
         return ""
 
     def _arrived(self, header: m.Block, content: object) -> None:
-        """Does with a block what is to be done with it: here, delivers it at once."""
-        self._deliver(header, content, header.skip, header.count)
+        """Does with a block what is to be done with it: here, delivers it at once, unless an order is to be kept."""
+        if self.ordering is None:
+            self._deliver(header, content, header.skip, header.count)
+        else:
+            self.ordering.add(header.task, header, content)
+            self._deliver_in_order(self.ordering)
+
+    def _deliver_in_order(self, ordering: Ordering) -> None:
+        for part in ordering.due():
+            self._deliver(*part)
+        if not ordering:
+            self.ordering = None
+
+    def keep_order(self, order: Runs, indices: Mapping[int, int]) -> None:
+        """The elements of tasks, by their index, have to come in this order first."""
+        self.ordering = Ordering(order, indices)
 
     def _deliver(self, header: m.Block, content: object, skip: int, stop: int) -> None:
         self.waiting += stop - skip
@@ -245,7 +265,7 @@ class Reading:
 
         ``closed``: whether there will be no further task.
         """
-        return closed and not self.unended and not self.waiting
+        return closed and not self.unended and not self.waiting and not self.ordering
 
     @property
     def unreported(self) -> dict[int, m.Ranges]:

@@ -6,7 +6,16 @@ from msgspec import structs
 
 from zmqdata import messages as m
 from zmqdata.core.lineagekept import LineageKept
+from zmqdata.core.ordering import can_come_again
 from zmqdata.core.reading import Reading
+from zmqdata.errors import FailedPreconditionError
+
+_NOT_AGAIN = (
+    "an operation behind distribute() holds elements of job {job!r} back (such as shuffle, prefetch or interleave), which "
+    "would have to come again in the same order; but others read this job, too, and who gets which is not fixed. "
+    "Use distribute(..., deterministic=True) or num_consumers, whose order is promised, or put such operations before "
+    "distribute()"
+)
 
 
 class Standing:
@@ -18,6 +27,9 @@ class Standing:
         repetition: of it.
         reader: as whom.
         reading: what is read of each task.
+
+    Attributes:
+        indices: which task of the iteration each is.
     """
 
     def __init__(
@@ -29,7 +41,7 @@ class Standing:
         self._reader = reader
         self._reading = reading
         self._opened: m.IterationOpened | None = None
-        self._indices: dict[int, int] = {}
+        self.indices: dict[int, int] = {}
         self._readers: tuple[str, ...] = ()
         self.kept = LineageKept()
 
@@ -42,19 +54,27 @@ class Standing:
 
     def list(self, task_list: m.TaskList) -> None:
         """Notes which task is which, and who reads."""
-        self._readers, places = task_list.readers, task_list.tasks
-        self._indices.update((place.task, place.index) for place in places if place.index >= 0)
+        self._readers = task_list.readers
+        self.indices.update((place.task, place.index) for place in task_list.tasks if place.index >= 0)
+        if task_list.plan is not None:
+            self.indices.update(task_list.plan.indices)
 
     def take(self, news: m.Lineage) -> None:
         """Takes what the following messages of a task depend on."""
         if news.origin is not None:
-            self._indices[news.task] = news.origin.index
+            self.indices[news.task] = news.origin.index
         self.kept.take(news, self._reading.settled(news.task))
 
     def checkpoint(self, place: int) -> m.Checkpoint:
-        """Where the client stood after so many elements, none of them before the oldest place that it keeps."""
+        """Where the client stood after so many elements, none of them before the oldest place that it keeps.
+
+        Raises:
+            FailedPreconditionError: it could not get the elements from there on again in the same order.
+        """
         reading, opened = self._reading, self._opened
         delivered, order, step = reading.at(place)
+        if not can_come_again(delivered, order):
+            raise FailedPreconditionError(_NOT_AGAIN.format(job=self._job.name))
         sources, tasks = self.kept.parts(delivered, reading.totals)
         views = tuple([self._indexed(view) for view in reading.views])
         in_turn = {index for view in views for index, _ in view.tasks}  # of these the step says it
@@ -83,4 +103,4 @@ class Standing:
 
     def _index(self, task: int) -> int:
         """The number of a task within its iteration; -1 for one that had ended before this client came."""
-        return self._indices.get(task, -1)
+        return self.indices.get(task, -1)

@@ -25,7 +25,7 @@ from zmqdata.errors import (
     NotFoundError,
     UnimplementedError,
 )
-from zmqdata.iterators import Context, holds_no_state, make_iterator
+from zmqdata.iterators import Context, holds_no_state, make_iterator, plain_state
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.nodes import Node
 from zmqdata.pipelines import Fingerprint
@@ -171,10 +171,7 @@ class DatasetIterator:
         """
         position = self._executor.state() if self._at_close is None else self._at_close[0]
         if holds_no_state(position):
-            raise UnimplementedError(
-                "The state of an iterator that reads from the service cannot be taken in this version. Take states of "
-                "pipelines that run in this process, or read the job to its end"
-            )
+            raise UnimplementedError("an operation of this pipeline cannot say where it is")
         context = self._context
         saved = SavedState(
             version=VERSION,
@@ -183,7 +180,7 @@ class DatasetIterator:
             seed=context.seed,
             fixed_seed=context.fixed_seed,
             iteration=context.iteration,
-            position=position,
+            position=plain_state(position),
             quarantine=list(context.quarantine)[-QUARANTINE_SAVED:],
         )
         return msgspec.structs.asdict(saved) | {"quarantine": msgspec.to_builtins(saved.quarantine)}

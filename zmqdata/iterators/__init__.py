@@ -40,6 +40,7 @@ from zmqdata.iterators import (
 from zmqdata.iterators.base import (
     NO_STATE,
     Context,
+    Cut,
     ElementIterator,
     Stackable,
     as_element,
@@ -48,12 +49,14 @@ from zmqdata.iterators.base import (
     input_iterator,
     make_iterator,
     mixed_seed,
+    plain_state,
 )
 from zmqdata.iterators.inference import infer_spec, known_spec
 from zmqdata.iterators.random_access import element_at
 
 __all__ = [
     "Context",
+    "Cut",
     "ElementIterator",
     "Stackable",
     "as_element",
@@ -66,6 +69,7 @@ __all__ = [
     "known_spec",
     "make_iterator",
     "mixed_seed",
+    "plain_state",
 ]
 
 _REGISTERED = (

@@ -41,6 +41,33 @@ def holds_no_state(state: Any) -> bool:
     return isinstance(state, str) and state == NO_STATE
 
 
+class Cut(ABC):
+    """In place of a state that is costly to work out: whoever saves it asks for its ``plain`` values.
+
+    A cut is light and may be noted as often as wanted; while it is alive it can be asked.
+    """
+
+    @abstractmethod
+    def plain(self) -> Any:
+        """The state: numbers, texts, bytes, lists and None."""
+
+
+def plain_state(state: Any) -> Any:
+    """A state with all cuts in it worked out.
+
+    >>> class Here(Cut):
+    ...     def plain(self):
+    ...         return "here"
+    >>> plain_state([1, {"input": Here()}])
+    [1, {'input': 'here'}]
+    """
+    if isinstance(state, dict):
+        return {key: plain_state(value) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return [plain_state(value) for value in state]
+    return state.plain() if isinstance(state, Cut) else state
+
+
 class ElementIterator(ABC):
     """Runs a node: yields its elements, can say where it is, and can go on from there.
 

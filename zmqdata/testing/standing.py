@@ -103,7 +103,8 @@ class Standings:
         found.update(name for name in everything if name[:2] not in assigned)
         if found != Counter(everything):
             missing, surplus = Counter(everything) - found, found - Counter(everything)
-            self.laws.fail(f"from the checkpoint of {client}: missing {sorted(missing)[:9]}, surplus {sorted(surplus)[:9]}")
+            text = f"missing {sorted(missing)[:9]}, surplus {sorted(surplus)[:9]}"
+            self.laws.fail(f"from the checkpoint of {client}: {text}")
 
     def remake(
         self, checkpoint: m.Checkpoint, part: m.TaskPart, lane: int = 0, delivered: RangeSet | None = None
@@ -142,6 +143,5 @@ def _splits(entries: list[Split]) -> set[tuple[int, int]]:
 
 
 def _gone(checkpoint: m.Checkpoint) -> set[tuple[int, int]]:
-    return {
-        (part.repetition, index) for part in checkpoint.sources for first, stop in part.gone for index in range(first, stop)
-    }
+    ranges = [(part.repetition, *one) for part in checkpoint.sources for one in part.gone]
+    return {(repetition, index) for repetition, first, stop in ranges for index in range(first, stop)}

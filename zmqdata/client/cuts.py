@@ -1,0 +1,108 @@
+"""Places in what an iterator hands out: light, taken as often as wanted, worked out when somebody saves one.
+
+What there is to know of a place is the consumer core's; here is who may still ask.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from zmqdata.errors import FailedPreconditionError, UnavailableError
+from zmqdata.iterators import Cut
+from zmqdata.transport.loop import Loop
+
+ANSWER = 30.0
+"""Seconds for which the thread may be busy with something else."""
+
+
+class PlaceCut(Cut):
+    """The place at which so many elements had been handed out.
+
+    Args:
+        place: how many.
+        encoded: works out the encoded ``Checkpoint`` of a place.
+    """
+
+    def __init__(self, place: int, encoded: Callable[[int], bytes]) -> None:
+        self.place = place
+        self._encoded = encoded
+
+    def plain(self) -> bytes:
+        """The encoded ``Checkpoint``.
+
+        Raises:
+            FailedPreconditionError: the job has no places to go back to.
+        """
+        return self._encoded(self.place)
+
+
+class Cuts:
+    """The cuts of one iterator that somebody still has. They are noted in one thread and asked for in another."""
+
+    def __init__(self) -> None:
+        self._noted: deque[weakref.ref[PlaceCut]] = deque()
+
+    def note(self, cut: PlaceCut) -> PlaceCut:
+        """Remembers a cut for as long as anybody has it. Cuts are noted in the order of their places."""
+        self._noted.append(weakref.ref(cut))
+        return cut
+
+    def oldest(self) -> int | None:
+        """The oldest place that somebody may ask for; None when nobody may."""
+        while self._noted:
+            cut = self._noted[0]()
+            if cut is not None:
+                return cut.place
+            self._noted.popleft()
+        return None
+
+
+def check_has_places(job: Any) -> None:
+    """Whether the readers of a job can go back.
+
+    Raises:
+        FailedPreconditionError: they cannot.
+    """
+    if job.cache:
+        raise FailedPreconditionError(
+            f"an iterator that reads job {job.name!r} through a cross_trainer_cache has no state: its workers go on for "
+            "the fastest trainer and make nothing again. Distribute the dataset without the cache, or save the number "
+            "of steps alone"
+        )
+
+
+def answer_of(loop: Loop, work: Callable[[], bytes]) -> bytes:
+    """What comes of some work in a loop's thread, or in ours when that has ended.
+
+    Raises:
+        UnavailableError: the thread is busy for too long.
+    """
+    answers: queue.SimpleQueue[tuple[bytes, Exception | None]] = queue.SimpleQueue()
+
+    def do() -> None:
+        try:
+            answers.put((work(), None))
+        except Exception as error:  # raised where it was asked for
+            answers.put((b"", error))
+
+    loop.post(do)
+    deadline = time.monotonic() + ANSWER
+    while loop.thread.is_alive():
+        with contextlib.suppress(queue.Empty):
+            return _told(*answers.get(timeout=0.1))
+        if time.monotonic() >= deadline:
+            raise UnavailableError(f"the iterator's thread has not said where it is for {ANSWER:g} s")
+    do()
+    return _told(*answers.get())
+
+
+def _told(answer: bytes, error: Exception | None) -> bytes:
+    if error is not None:
+        raise error
+    return answer

@@ -1,0 +1,111 @@
+"""How a client that goes on from a state gets elements again in the order in which they were handed out the first time.
+
+An operation behind the iterator had taken them and goes back to before them. Blocks that are not due wait here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from zmqdata.core.ranges import RangeSet
+from zmqdata.messages import Block
+
+Run = tuple[int, int, int]
+"""Index of a task, first and stop: elements that were handed out one after the other."""
+
+
+@dataclass
+class Waiting:
+    """A block that waits, from its ``skip``-th element on. ``turn``: as which it has come."""
+
+    header: Block
+    content: object
+    skip: int
+    turn: int
+
+    @property
+    def next(self) -> int:
+        return self.header.first + self.skip
+
+    @property
+    def stop(self) -> int:
+        return self.header.first + self.header.count
+
+
+Part = tuple[Block, object, int, int]
+"""A block with its content, and from which to before which of its elements it is due."""
+
+
+class Ordering:
+    """Blocks that wait for their turn.
+
+    A task sends its elements in the order of their numbers, so what is due of it comes before anything else of it.
+    Elements that do not come, because somebody else has them, are waited for until the task is known to go on without.
+
+    Args:
+        order: the runs in which elements must come first.
+        indices: the index of each task, where it is known: before the first block of a task it is.
+    """
+
+    def __init__(self, order: Iterable[Run], indices: Mapping[int, int]) -> None:
+        self._runs = deque(order)
+        self._indices = indices
+        self._held: dict[int, deque[Waiting]] = {}
+        self._ended: set[int] = set()
+        self._turn = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._runs) or any(self._held.values())
+
+    def add(self, task: int, header: Block, content: object) -> None:
+        """Takes a block of a task."""
+        index = self._indices.get(task, -1)
+        self._held.setdefault(index, deque()).append(Waiting(header, content, header.skip, self._turn))
+        self._turn += 1
+        self._ended.discard(index)
+
+    def end(self, task: int) -> None:
+        """A task has nothing more to send, for now."""
+        self._ended.add(self._indices.get(task, -1))
+
+    def due(self) -> Iterator[Part]:
+        """What can be delivered now: what is due in its order, and behind that everything as it has come."""
+        while self._runs:
+            index, _, stop = self._runs[0]
+            held = self._held.get(index)
+            if not held:
+                if index not in self._ended:
+                    return
+                self._runs.popleft()
+            elif held[0].next >= stop:
+                self._runs.popleft()
+            else:
+                yield self._take(held, min(stop, held[0].stop))
+        rest = sorted((block for held in self._held.values() for block in held), key=lambda block: block.turn)
+        self._held.clear()
+        yield from [(block.header, block.content, block.skip, block.header.count) for block in rest]
+
+    def _take(self, held: deque[Waiting], stop: int) -> Part:
+        """The elements of the first of these blocks before number ``stop``."""
+        block = held[0]
+        part = (block.header, block.content, block.skip, stop - block.header.first)
+        block.skip = stop - block.header.first
+        if block.next == block.stop:
+            held.popleft()
+        return part
+
+
+def can_come_again(delivered: Mapping[int, RangeSet], order: Iterable[tuple[int, int, int]]) -> bool:
+    """Whether elements will come in an order again: each task sends what was not delivered by its numbers.
+
+    >>> can_come_again({7: RangeSet([(0, 4)])}, [(7, 4, 6), (8, 0, 2), (7, 6, 9)]), can_come_again({}, [(7, 4, 6)])
+    (True, False)
+    """
+    lacking = {task: ranges.missing(0, ranges.ranges[-1][1] + 1)[0][0] for task, ranges in delivered.items() if ranges}
+    for task, first, stop in order:
+        if lacking.get(task, 0) != first:
+            return False
+        lacking[task] = stop
+    return True
