@@ -193,7 +193,10 @@ class Stepping(Reading):
 
     @property
     def totals(self) -> dict[int, int]:
-        return self._plan.totals
+        # What the plan says of a task may be ahead of what has come of its lineage, but not where all of it was passed.
+        plan, step = self._plan.totals, self._oldest_step
+        passed = {task: plan[task] for task in self._seen & plan.keys() if self._rounds(task, step).covers(0, plan[task])}
+        return super().totals | passed
 
     # --- what the dispatcher is told, and the end
 
