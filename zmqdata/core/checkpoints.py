@@ -115,6 +115,7 @@ def joined(checkpoints: Sequence[m.Checkpoint], sources: Sequence[SplitSource]) 
                 "taken together."
             )
         _add(past, one, len(sources))
+    past.views = {first: _indexed(view, past.job) for first, view in past.views.items()}
     _check(past, sources)
     return past
 
@@ -133,7 +134,7 @@ def _add(past: Past, one: m.Checkpoint, num_sources: int) -> None:
         _require(0 <= one.step <= MOST_NUMBER, "a step")
         past.steps[one.reader.consumer_index] = one.step
         for view in one.views:
-            _require(past.views.setdefault(view.first_step, view) == view, "what consumers read in turn")
+            past.views[view.first_step] = _both_views(past.views.get(view.first_step, view), view)
 
 
 def _both(one: m.TaskPart, other: m.TaskPart, past: Past) -> m.TaskPart:
@@ -158,6 +159,25 @@ def _both(one: m.TaskPart, other: m.TaskPart, past: Past) -> m.TaskPart:
         delivered.ranges,
         max(totals, default=None),
     )
+
+
+def _both_views(one: m.View, other: m.View) -> m.View:
+    """What two consumers say of the tasks that take turns; one that came late does not know those that had ended."""
+    _require(one.tasks != () and len(one.tasks) == len(other.tasks) <= MOST_TASKS, "what consumers read in turn")
+    tasks = []
+    for (index, at), (same, there) in zip(one.tasks, other.tasks, strict=True):
+        fits = -1 in (index, same) or index == same
+        sane = -1 <= index < MOST_TASKS and -1 <= same < MOST_TASKS and 0 <= at <= MOST_NUMBER
+        _require(fits and sane and at == there and 0 <= one.first_step <= MOST_NUMBER, "what consumers read in turn")
+        tasks.append((max(index, same), at))
+    return m.View(one.first_step, tuple(tasks))
+
+
+def _indexed(view: m.View, job: m.JobParameters) -> m.View:
+    """A view without unknown tasks: where their number is fixed, their order is; others get numbers of their own."""
+    base = 0 if job.num_tasks is not None else MOST_TASKS
+    tasks = [(base + place if index < 0 else index, at) for place, (index, at) in enumerate(view.tasks)]
+    return m.View(view.first_step, tuple(tasks))
 
 
 Known = tuple[int, tuple[Split, ...]]
@@ -225,7 +245,7 @@ def _check(past: Past, sources: Sequence[SplitSource]) -> None:
 
 
 def _check_states(task: m.TaskPart) -> None:
-    number = 0
+    number = -1
     lengths = [base + len(entries) for base, entries in zip(task.bases, task.ledger, strict=True)]
     for state in task.states:
         _require(number < state.number <= (MOST_NUMBER if task.total is None else task.total), "the place of a state")
@@ -242,9 +262,8 @@ def _check_splits(past: Past, source: int, described: SplitSource, step: int) ->
         repetition = 0
         for split in task.ledger[source]:
             _require(repetition <= split.repetition <= MOST_NUMBER, "the order of a ledger")
-            # The end of the splits of one task is where its next one would be.
-            _require(0 <= split.start <= split.stop <= count + step * split.is_end, "a split")
             repetition = split.repetition
+            _require(0 <= split.start <= split.stop <= (MOST_NUMBER if split.is_end else count), "a split")
             if split.is_end:
                 continue
             named = len(split.names) == split.size if isinstance(described, FileSplits) else not split.names

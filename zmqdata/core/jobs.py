@@ -126,7 +126,6 @@ class Jobs:
                 for task in iteration.live_tasks
                 if iteration.rounds is None and task.delivered and not task.settled
             },
-            readers=tuple(sorted(iteration.clients)),
         )
         self.out.send(peer, answer)
 
@@ -195,7 +194,7 @@ class Jobs:
             self._forget(client, iteration, now)
         if iteration.rounds is not None:
             self.coordination.begin(iteration, now)
-            self.hosting.lists.tell(iteration)
+        self.hosting.lists.tell(iteration)
 
     # --- clients
 
@@ -258,8 +257,7 @@ class Jobs:
         self.absent.discard(client)
         self.clients.remove(client)
         self.hosting.forget_client(client, iteration)
-        if iteration.rounds is not None:
-            self.hosting.lists.tell(iteration)
+        self.hosting.lists.tell(iteration)
         if not any(one.clients for one in self.out.state.passes[iteration.job.name].values()):
             self.unused_since[iteration.job.name] = last_sign
             if iteration.job.anonymous:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from zmqdata import messages as m
 from zmqdata.core.lineage import keep_needed, useful_states
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.splits import Ledger
+from zmqdata.core.splits import Ledger, SpentSplits
 from zmqdata.splits import Split
 
 
@@ -30,17 +30,17 @@ class LineageKept:
 
     Attributes:
         tasks: what is known of each.
-        gone: per source and repetition, the splits that no task needs any more.
+        gone: per source, the splits that no task needs any more.
     """
 
     def __init__(self) -> None:
         self.tasks: dict[int, KeptTask] = {}
-        self.gone: dict[tuple[int, int], RangeSet] = {}
+        self.gone: dict[int, SpentSplits] = {}
 
     def begin(self, sources: Sequence[m.SourcePart]) -> None:
         """Takes over which splits were used up before this client came."""
         for part in sources:
-            self._gone(part.source, part.repetition).update(part.gone)
+            self.gone.setdefault(part.source, SpentSplits()).restore(part.repetition, part.gone)
 
     def take(self, news: m.Lineage, delivered: RangeSet) -> None:
         """Takes what a worker tells, and forgets what is not needed any more.
@@ -96,14 +96,10 @@ class LineageKept:
         for source, (base, entries) in enumerate(before):
             self._count_gone(source, entries[: kept.ledger[source].base - base])
 
-    def _gone(self, source: int, repetition: int) -> RangeSet:
-        return self.gone.setdefault((source, repetition), RangeSet())
-
     def _count_gone(self, source: int, entries: Sequence[Split]) -> None:
-        """Counts entries that leave a ledger. Those with a step are of tasks whose ledger tells what is next."""
+        """Counts entries that leave a ledger."""
         for split in entries:
-            if split.step == 1 and not split.is_end:
-                self._gone(source, split.repetition).add(split.start, split.stop)
+            self.gone.setdefault(source, SpentSplits()).add(split)
 
     def parts(
         self, delivered: Mapping[int, RangeSet], totals: Mapping[int, int]
@@ -115,7 +111,9 @@ class LineageKept:
             totals: what is known besides of the ends of tasks.
         """
         sources = tuple(
-            m.SourcePart(repetition, gone.ranges, source) for (source, repetition), gone in sorted(self.gone.items())
+            m.SourcePart(repetition, ranges.ranges, source)
+            for source, gone in sorted(self.gone.items())
+            for repetition, ranges in sorted(gone.repetitions.items())
         )
         tasks = [
             self._part(number, delivered.get(number, RangeSet()), totals.get(number, kept.total))

@@ -72,13 +72,14 @@ def _updates(past: Past, new: Beginning) -> Iterator[u.AnyUpdate]:
     yield u.CreateIterationUpdate(number, new.job.name, past.repetition, past.seed, past.num_shards)
     for (source, repetition), spent in sorted(past.spent.items()):
         yield u.RestoreSpentUpdate(number, source, repetition, spent.ranges)
-    indices = sorted(past.tasks.keys() | set(range(past.num_shards)))
+    in_turn = {index for view in _views(past) for index, _ in view.tasks}
+    indices = sorted(past.tasks.keys() | set(range(past.num_shards)) | in_turn)
     numbers = {index: new.first_task + at for at, index in enumerate(indices)}
     delivered = _delivered(past)
     for index, task in numbers.items():
         known = past.tasks.get(index)
         if known is None:
-            yield u.CreateTaskUpdate(task, number, new.seed_of(past, index), index, index)
+            yield from _of_unknown(index, task, past, new)
         else:
             yield from _of_task(known, task, new, delivered[index])
     yield from _cursors(past, new, numbers)
@@ -99,6 +100,14 @@ def _of_task(part: m.TaskPart, number: int, new: Beginning, delivered: RangeSet)
         yield u.TakeStateUpdate(number, state)
     if part.total is not None:
         yield u.EndTaskUpdate(number, part.total)
+
+
+def _of_unknown(index: int, number: int, past: Past, new: Beginning) -> Iterator[u.AnyUpdate]:
+    """A task of which no reader has had anything: it begins, or had nothing to give when its turn was over."""
+    shard = index if past.num_shards else None
+    yield u.CreateTaskUpdate(number, new.iteration, new.seed_of(past, index), shard, index)
+    if rounds_before(_views(past), index, max(past.steps.values(), default=0)):
+        yield u.EndTaskUpdate(number, 0)
 
 
 # --- where splits come from
@@ -208,8 +217,7 @@ def _views(past: Past) -> tuple[m.View, ...]:
 def _rounds(past: Past, new: Beginning, numbers: dict[int, int], delivered: dict[int, RangeSet]) -> u.AnyUpdate:
     views, steps = _views(past), tuple([past.steps[consumer] for consumer in sorted(past.steps)])
     in_turn = [(view.first_step, view.tasks) for view in views]
-    sane = all(tasks and all(index in numbers and 0 <= at <= OPEN_END for index, at in tasks) for _, tasks in in_turn)
-    if not sane or (max(steps) and (not views or views[0].first_step > min(steps) or views[0].first_step < 0)):
+    if max(steps) and (not views or views[0].first_step > min(steps)):
         raise InvalidArgumentError(
             f"The states of the consumers of job {new.job.name} do not say which tasks they read in turn, from step "
             f"{min(steps)} on. Take the states of all consumers at the same step."

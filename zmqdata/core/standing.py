@@ -11,8 +11,8 @@ from zmqdata.core.reading import Reading
 from zmqdata.errors import FailedPreconditionError
 
 _NOT_AGAIN = (
-    "an operation behind distribute() holds elements of job {job!r} back (such as shuffle, prefetch or interleave), which "
-    "would have to come again in the same order; but others read this job, too, and who gets which is not fixed. "
+    "an operation behind distribute() (such as shuffle, prefetch or interleave) holds elements of job {job!r} back, "
+    "which would have to come again in the same order; but others read this job, too, and who gets which is not fixed. "
     "Use distribute(..., deterministic=True) or num_consumers, whose order is promised, or put such operations before "
     "distribute()"
 )
@@ -42,6 +42,7 @@ class Standing:
         self._reading = reading
         self._opened: m.IterationOpened | None = None
         self.indices: dict[int, int] = {}
+        self._readers: tuple[str, ...] = ()
         self.kept = LineageKept()
 
     def begin(self, opened: m.IterationOpened) -> None:
@@ -52,7 +53,8 @@ class Standing:
             self._reading.passed.begin(task, ranges)
 
     def list(self, task_list: m.TaskList) -> None:
-        """Notes which task is which."""
+        """Notes which task is which, and who reads."""
+        self._readers = task_list.readers
         self.indices.update((place.task, place.index) for place in task_list.tasks if place.index >= 0)
         if task_list.plan is not None:
             self.indices.update(task_list.plan.indices)
@@ -74,9 +76,9 @@ class Standing:
         if not can_come_again(delivered, order):
             raise FailedPreconditionError(_NOT_AGAIN.format(job=self._job.name))
         sources, tasks = self.kept.parts(delivered, reading.totals)
-        if self._job.num_consumers is not None:  # the step says it
-            tasks = tuple([structs.replace(task, delivered=()) for task in tasks])
         views = tuple([self._indexed(view) for view in reading.views])
+        in_turn = {index for view in views for index, _ in view.tasks}  # of these the step says it
+        tasks = tuple([structs.replace(task, delivered=()) if task.index in in_turn else task for task in tasks])
         seeds = [kept.origin.iteration_seed for kept in self.kept.tasks.values()]
         shards = [kept.origin.num_shards for kept in self.kept.tasks.values()]
         return m.Checkpoint(
@@ -88,7 +90,7 @@ class Standing:
             num_shards=shards[0] if shards else opened.num_shards if opened is not None else 0,
             reader=self._reader,
             part=self._client,
-            parts=opened.readers if opened is not None and self._job.num_consumers is None else (),
+            parts=self._readers,
             sources=sources,
             tasks=tasks,
             step=step,

@@ -42,7 +42,8 @@ class TaskLists:
             for task in iteration.live_tasks
             if not task.settled and (reads(client, task.worker, iteration) if task.worker else self._waits(task))
         )
-        return m.TaskList(self.version(iteration.iteration), places, iteration.closed, self.plan(iteration))
+        readers = tuple(sorted(iteration.clients)) if iteration.rounds is None else ()
+        return m.TaskList(self.version(iteration.iteration), places, iteration.closed, self.plan(iteration), readers)
 
     def version(self, iteration: int) -> int:
         """The version of an iteration's task list. Each life of the dispatcher begins above all former ones."""

@@ -180,8 +180,7 @@ class IterationOpened(Message, frozen=True):
     ``delivered``: so many elements training loops have taken already; ``finished``: these were all; ``shared``: other
     clients read it too. ``step``: where a numbered consumer begins. For a checkpoint of it: the ``seed`` and
     ``num_shards`` of the iteration, the ``fingerprint`` of its dataset, the splits that no task needs any more per
-    source, what was ``delivered_before`` of each task that is not settled, and the clients that read it
-    (``readers``, this one among them).
+    source, and what was ``delivered_before`` of each task that is not settled.
     """
 
     client: str
@@ -196,7 +195,6 @@ class IterationOpened(Message, frozen=True):
     fingerprint: str = ""
     sources: tuple[SourcePart, ...] = ()
     delivered_before: dict[int, Ranges] = field(default_factory=dict)
-    readers: tuple[str, ...] = ()
 
 
 class ResumeAwaited(Message, frozen=True):

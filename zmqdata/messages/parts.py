@@ -111,7 +111,7 @@ class Reader(Struct, frozen=True):
 
 
 class TaskPlace(Struct, frozen=True):
-    """Where a client finds a task, number ``index`` of its iteration. ``worker == ""``: between two hosts, wait."""
+    """Where a client finds a task. ``worker == ""``: between two hosts, wait. ``index``: its number in the iteration."""
 
     task: int
     attempt: int
@@ -150,13 +150,14 @@ class TaskList(Struct, frozen=True):
     """All tasks of an iteration that may still give elements. ``closed``: no task will be added any more.
 
     A list replaces the one before; a lower version than the last one seen is out of date and ignored. In coordinated
-    jobs it has a ``plan``.
+    jobs it has a ``plan``, in others the ids of all clients that read the iteration.
     """
 
     version: int
     tasks: tuple[TaskPlace, ...]
     closed: bool
     plan: Plan | None = None
+    readers: tuple[str, ...] = ()
 
 
 class TaskState(Struct, frozen=True, array_like=True):

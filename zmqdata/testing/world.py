@@ -133,11 +133,11 @@ class SimulatedClient(Node):
     world: World
 
     def __init__(
-        self, world: World, name: str, repetition: int, limit: int | None, consumer: int | None = None
+        self, world: World, name: str, repetition: int, limit: int | None, consumer: int | None = None, resume: bytes = b""
     ) -> None:
         self.consumer = consumer
         profile = ConsumerProfile(
-            name, world.job, repetition, "simulation", max_outstanding=limit, reader=m.Reader(consumer)
+            name, world.job, repetition, "simulation", max_outstanding=limit, reader=m.Reader(consumer), resume=resume
         )
         super().__init__(world, name, ConsumerCore(profile))
         self.queue: deque[Taking] = deque()
@@ -239,7 +239,7 @@ class SimulatedClient(Node):
         checkpoint = core.checkpoint(core.reading.passed.count)
         if self.consumer is None:
             indices = {task: kept.origin.index for task, kept in core.standing.kept.tasks.items()}
-            is_alone = len(world.clients) == 1
+            is_alone = len(world.clients) == 1 and not core.profile.resume
             world.standings.check(self.name, checkpoint, self.had, indices, is_alone)
 
     def close(self) -> None:
@@ -347,11 +347,11 @@ class World:
         return self.workers[-1]
 
     def add_client(
-        self, repetition: int = 0, limit: int | None = None, consumer: int | None = None
+        self, repetition: int = 0, limit: int | None = None, consumer: int | None = None, resume: bytes = b""
     ) -> SimulatedClient:
         """A training loop begins to read the job's iteration, as a numbered consumer if it is coordinated."""
         name = f"client-{len(self.clients)}-{self.random.getrandbits(16):04x}"
-        self.clients.append(SimulatedClient(self, name, repetition, limit, consumer))
+        self.clients.append(SimulatedClient(self, name, repetition, limit, consumer, resume))
         return self.clients[-1]
 
     def restart_dispatcher(self, seconds: float = 0.0) -> None:

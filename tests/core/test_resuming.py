@@ -1,0 +1,135 @@
+"""Facts about iterations that go on, in another cluster, where their readers were."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from zmqdata import messages as m
+from zmqdata.core.dispatcher import DispatcherTimes
+from zmqdata.testing.network import CALM, Faults
+from zmqdata.testing.runner import Name, SimulatedPipeline
+from zmqdata.testing.world import World
+
+ROUGH = Faults(delay=(0.0005, 0.005), drop=0.05, repeat=0.05, reorder=0.05, break_link=0.01, hold=0.5)
+
+
+class Interrupted:
+    """A world that was stopped somewhere, and what its readers know.
+
+    Args:
+        seed: decides everything.
+        readers: how many there are; they are numbered if the job has numbered consumers.
+        workers: how many there are.
+        share: of the elements that are read before it stops.
+        job: of the world.
+    """
+
+    def __init__(self, seed: int, readers: int, workers: int, share: float, **job: Any) -> None:
+        draw = random.Random(seed)
+        repetitions = draw.choice([1, 1, 2])
+        self.pipeline = SimulatedPipeline(draw.choice([5, 40, 120]), repetitions, most=draw.choice([1, 3, 8]))
+        self.seed, self.readers, self.job = seed, readers, job
+        self.first = self.world(seed, workers, CALM)
+        self.add_readers(self.first, [b""] * readers)
+        known = 0 if job.get("num_consumers") else readers
+        self.first.run_until(
+            lambda: all(one.core.opened and len(one.core.task_list.readers) == known for one in self.first.clients)
+        )
+        self.read(self.first, int(share * len(self.pipeline.names())))
+        self.checkpoints = [
+            client.core.checkpoint(client.core.reading.passed.count) for client in self.first.clients
+        ]
+
+    def world(self, seed: int, workers: int, faults: Faults) -> World:
+        shards = workers if self.job.get("mode", "DYNAMIC") == "DATA" else 0
+        times = DispatcherTimes(gc_timeout=1e9)
+        world = World(seed, pipeline=self.pipeline, faults=faults, times=times, shards=shards, journalled=True, **self.job)
+        for _ in range(workers):
+            world.add_worker()
+        return world
+
+    def add_readers(self, world: World, resume: list[bytes]) -> None:
+        numbered = self.job.get("num_consumers") is not None
+        for number, state in enumerate(resume):
+            world.add_client(consumer=number if numbered else None, resume=state)
+
+    def read(self, world: World, count: int) -> None:
+        world.run_until(lambda: world.all_done or sum(client.taken for client in world.clients) >= count)
+
+    def go_on(self, workers: int, faults: Faults = CALM, crash: bool = False) -> World:
+        """Another cluster in which everybody goes on, to the end."""
+        world = self.world(self.seed + 1_000_000, workers, faults)
+        self.add_readers(world, [m.encode_checkpoint(one) for one in self.checkpoints])
+        for moment in (0.05, 0.15, 0.3, 1.0) if crash else ():
+            world.clock.after(moment, world.restart_dispatcher)
+        world.run_until(lambda: world.all_done)
+        assert {client.outcome for client in world.clients} == {"end"}, [client.outcome for client in world.clients]
+        return world
+
+
+def had(world: World) -> Counter[Name]:
+    return Counter(name for client in world.clients for names in client.had.names.values() for name in names.values())
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_one_reader_goes_on_with_another_number_of_workers(seed: int) -> None:
+    """What was read before and what is read after is everything, once."""
+    draw = random.Random(f"{seed}/one")
+    world = Interrupted(seed, 1, draw.randint(1, 4), draw.random())
+    second = world.go_on(draw.randint(1, 4), draw.choice([CALM, ROUGH]), crash=draw.random() < 0.4)
+    assert had(world.first) + had(second) == Counter(world.pipeline.names())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_several_readers_go_on_together(seed: int) -> None:
+    """The states of all who share a job make it go on; no element is lost between them."""
+    draw = random.Random(f"{seed}/several")
+    world = Interrupted(seed, draw.randint(2, 3), draw.randint(1, 3), draw.random() * 0.9)
+    second = world.go_on(draw.randint(1, 4), draw.choice([CALM, ROUGH]), crash=draw.random() < 0.4)
+    assert had(world.first) + had(second) == Counter(world.pipeline.names())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_static_parts_go_on(seed: int) -> None:
+    """Each part goes on where it was, though the cluster has more or fewer places."""
+    draw = random.Random(f"{seed}/static")
+    world = Interrupted(seed, 1, draw.randint(1, 3), draw.random(), mode="DATA")
+    second = world.go_on(draw.randint(1, 4))
+    assert had(world.first) + had(second) == Counter(world.pipeline.names())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_consumers_go_on_in_step(seed: int) -> None:
+    """Numbered consumers take each element at most once, all but a last round that is not full."""
+    draw = random.Random(f"{seed}/consumers")
+    count = draw.randint(1, 3)
+    world = Interrupted(
+        seed, count, draw.randint(1, 3), draw.random() * 0.9, num_consumers=count, finite="drop", consumer_timeout=60.0
+    )
+    second = world.go_on(draw.randint(1, 4), crash=draw.random() < 0.4)
+    found, everything = had(world.first) + had(second), Counter(world.pipeline.names())
+    assert not found - everything
+    tasks = len(next(iter(second.dispatcher.core.state.iterations.values())).tasks)
+    assert sum((everything - found).values()) < count * max(1, tasks)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_promised_order_goes_on(seed: int) -> None:
+    """Step by step it is what an undisturbed run gives, with any number of workers before and after."""
+    draw = random.Random(f"{seed}/promised")
+    count = draw.randint(1, 2)
+    job: dict[str, Any] = {"num_consumers": count, "finite": "drop", "num_tasks": draw.choice([1, 3, 5])}
+    world = Interrupted(seed, count, draw.randint(1, 3), draw.random() * 0.9, consumer_timeout=60.0, **job)
+    second = world.go_on(draw.randint(1, 4), crash=draw.random() < 0.4)
+    whole = world.world(seed + 7, 2, CALM)
+    world.add_readers(whole, [b""] * count)
+    whole.run_until(lambda: whole.all_done)
+    for consumer in range(count):
+        before, after = (one.steps.paths.get(consumer) for one in (world.first, second))
+        found = {step: name for one in (before, after) if one is not None for step, (_, name) in one.steps.items()}
+        path = whole.steps.paths.get(consumer)
+        assert found == ({} if path is None else {step: name for step, (_, name) in path.steps.items()})
