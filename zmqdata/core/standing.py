@@ -11,8 +11,8 @@ from zmqdata.core.reading import Reading
 from zmqdata.errors import FailedPreconditionError
 
 _NOT_AGAIN = (
-    "an operation behind distribute() holds elements of job {job!r} back (such as shuffle, prefetch or interleave), which "
-    "would have to come again in the same order; but others read this job, too, and who gets which is not fixed. "
+    "an operation behind distribute() (such as shuffle, prefetch or interleave) holds elements of job {job!r} back, "
+    "which would have to come again in the same order; but others read this job, too, and who gets which is not fixed. "
     "Use distribute(..., deterministic=True) or num_consumers, whose order is promised, or put such operations before "
     "distribute()"
 )

@@ -193,7 +193,10 @@ class Stepping(Reading):
 
     @property
     def totals(self) -> dict[int, int]:
-        return self._plan.totals
+        # What the plan says may be ahead of what has come of a task's lineage, but not where all of it was passed.
+        plan, step = self._plan.totals, self._oldest_step
+        ended = self._seen & plan.keys()
+        return super().totals | {task: plan[task] for task in ended if self._rounds(task, step).covers(0, plan[task])}
 
     # --- what the dispatcher is told, and the end
 

@@ -111,7 +111,7 @@ class Reader(Struct, frozen=True):
 
 
 class TaskPlace(Struct, frozen=True):
-    """Where a client finds a task, number ``index`` of its iteration. ``worker == ""``: between two hosts, wait."""
+    """Where a client finds a task. ``worker == ""``: between two hosts, wait. ``index``: its number in the iteration."""
 
     task: int
     attempt: int
@@ -135,7 +135,7 @@ class Plan(Struct, frozen=True):
 
     Steps below ``horizon`` may be read; what they are never changes. ``totals``: the rounds of the tasks that have come
     to their end. ``missing``: the consumers that nobody is at present, which the others wait for. ``end``: the step
-    before which everything lies, once that is known. ``indices``: which of the iteration's tasks those in the views are.
+    before which everything lies, once that is known. ``indices``: which tasks of the iteration those in views are.
     """
 
     views: tuple[View, ...]
