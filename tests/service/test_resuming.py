@@ -233,7 +233,7 @@ def test_files_that_have_changed_are_found_out(tmp_path: Any) -> None:
     with LocalCluster(num_workers=3, in_process=True) as second:
         after = gone_on(dataset(second), state)
         assert Counter(before) + Counter(after) == Counter(
-            np.asarray(line.encode()).tolist() for path in tmp_path.iterdir() for line in path.read_text().split()
+            line for path in tmp_path.iterdir() for line in path.read_text().split()
         )
         (tmp_path / "00.txt").write_text("7\n")
         with pytest.raises(zmqdata.errors.DataLossError, match="have changed"):

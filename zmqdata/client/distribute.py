@@ -57,6 +57,19 @@ class DataServiceDataset(Node):
         self.__dict__.update(state, anonymous=f"anonymous_{secrets.token_hex(8)}", repetitions=Repetitions())
 
     @property
+    def characteristics(self) -> dict[str, Any]:
+        """What a state depends on: not where the service is, nor how fast it is read."""
+        options, registered = self.options, self.registration.description.fingerprint.partition(":")[0]
+        return {
+            "dataset": registered if self.original is None else self.original,
+            "processing_mode": options.policy.name,
+            "num_consumers": options.num_consumers,
+            "consumer_index": options.consumer_index,
+            "finite": options.finite,
+            "num_tasks": options.num_tasks,
+        }
+
+    @property
     def cardinality(self) -> int:
         """tf.data's rule: known only where it is zero or infinite, as it is where consumers read in step.
 
