@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
+from zmqdata.core.rounds import rounds_before
 from zmqdata.splits import Split
 from zmqdata.testing.checks import Laws
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.runner import Name, SimulatedPipeline, SimulatedRunner
 
 PLENTY = 1 << 60
+
+Round = tuple[int, int, int]
+"""A task, its round, and a consumer."""
 
 
 @dataclass
@@ -73,6 +77,35 @@ class Standings:
             found.update(made.values())
         if is_alone and checkpoint.job.processing_mode == "DYNAMIC":
             self._check_whole(client, checkpoint, found)
+
+    def check_consumer(
+        self, client: str, checkpoint: m.Checkpoint, had: Had, indices: dict[int, int], names: dict[Round, Name]
+    ) -> None:
+        """Checks a checkpoint of a numbered consumer.
+
+        Args:
+            client: its name.
+            checkpoint: it.
+            had: what its training loop has taken.
+            indices: the index of each task.
+            names: what is known of the rounds of each task and consumer.
+        """
+        self.checked += 1
+        consumer, numbers = checkpoint.reader.consumer_index or 0, {index: task for task, index in indices.items()}
+        for part in checkpoint.tasks:
+            task, taken = numbers[part.index], had.names.get(numbers[part.index], {})
+            in_turn = any(index == part.index for view in checkpoint.views for index, _ in view.tasks)
+            rounds = rounds_before(checkpoint.views, part.index, checkpoint.step) if in_turn else part.total or 0
+            rounds = rounds if part.total is None else min(rounds, part.total)
+            if taken and max(taken) >= rounds:
+                self.laws.fail(f"{client} has taken round {max(taken)} of task {task}, not {rounds}", task)
+            made = self.remake(checkpoint, part, consumer, RangeSet([(0, rounds)]))
+            if sorted(made) != list(range(rounds, rounds + len(made))):
+                text = f"from the checkpoint of {client}, rounds {sorted(made)[:9]} of task {task} follow {rounds}"
+                self.laws.fail(text, task)
+            for number, name in made.items():
+                if names.get((task, number, consumer), name) != name:
+                    self.laws.fail(f"round {number} of task {task} is another from the checkpoint of {client}", task)
 
     def _check_started(
         self, client: str, task: int, part: m.TaskPart, checkpoint: m.Checkpoint, names: dict[int, Name]

@@ -243,8 +243,10 @@ class SimulatedClient(Node):
         """Takes a checkpoint and has it checked."""
         world, core = self.world, self.core
         checkpoint = core.checkpoint(core.reading.passed.count)
-        if self.consumer is None:
-            indices = {task: kept.origin.index for task, kept in core.standing.kept.tasks.items()}
+        indices = {task: kept.origin.index for task, kept in core.standing.kept.tasks.items()}
+        if self.consumer is not None:
+            world.standings.check_consumer(self.name, checkpoint, self.had, indices, world.steps.names)
+        else:
             is_alone = len(world.clients) == 1 and not core.profile.resume
             world.standings.check(self.name, checkpoint, self.had, indices, is_alone)
 

@@ -1,0 +1,60 @@
+"""Facts about the places in what an iterator hands out, and who may still ask for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from zmqdata.client.cuts import Cuts, PlaceCut, answer_of, check_has_places
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.iterators import plain_state
+from zmqdata.messages import JobParameters
+from zmqdata.transport.loop import Loop
+
+
+def cut(place: int) -> PlaceCut:
+    return PlaceCut(place, lambda number: b"%d" % number)
+
+
+def test_a_cut_is_worked_out_when_it_is_saved() -> None:
+    """Wherever it stands in a state."""
+    assert plain_state([1, {"input": cut(7)}, (cut(8),)]) == [1, {"input": b"7"}, [b"8"]]
+
+
+def test_the_oldest_place_is_that_of_a_cut_which_somebody_has() -> None:
+    """Those that were dropped are forgotten, once they are the oldest."""
+    cuts = Cuts()
+    assert cuts.oldest() is None
+    first, second, third = (cuts.note(cut(place)) for place in (3, 5, 9))
+    assert cuts.oldest() == 3
+    del second
+    assert cuts.oldest() == 3
+    del first
+    assert cuts.oldest() == third.place == 9
+    del third
+    assert cuts.oldest() is None
+
+
+def test_readers_of_a_shared_cache_have_no_places() -> None:
+    """What they missed is not made again; the error says so."""
+    check_has_places(JobParameters("job", "d", "DYNAMIC"))
+    with pytest.raises(FailedPreconditionError, match="cross_trainer_cache"):
+        check_has_places(JobParameters("job", "d", "DYNAMIC", cache=True))
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_thread_is_asked_while_there_is_one(is_running: bool) -> None:
+    """Its answer, or its error, comes to who has asked; when it has ended, that one looks for himself."""
+    loop = Loop("zmqdata-test", lambda: None)
+    loop.start()
+    if not is_running:
+        loop.stop()
+        loop.join(10.0)
+
+    def fail() -> bytes:
+        raise FailedPreconditionError("not here")
+
+    assert answer_of(loop, lambda: b"here") == b"here"
+    with pytest.raises(FailedPreconditionError, match="not here"):
+        answer_of(loop, fail)
+    loop.stop()
+    assert loop.join(10.0)

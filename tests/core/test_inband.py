@@ -1,0 +1,63 @@
+"""Facts about the lineage that a client is told before it is sent what depends on it."""
+
+from __future__ import annotations
+
+from zmqdata import messages as m
+from zmqdata.core.feeds import SplitFeed
+from zmqdata.core.inband import Told, news_for
+from zmqdata.splits import Split
+
+DEFINITION = m.TaskDefinition(
+    7000, 2, 1, "d", "digest", "DYNAMIC", 9, None, ((Split(0, 0, 4), Split(0, 8, 12)),), (), iteration_seed=5, stream=3
+)
+
+
+def feed(*reached: int) -> SplitFeed:
+    made = SplitFeed.of(0, DEFINITION.ledger[0])
+    made.reached = (reached[0], reached[1])
+    return made
+
+
+def state(number: int) -> m.TaskState:
+    return m.TaskState(number, b"here", (0,))
+
+
+def test_a_stream_begins_with_everything() -> None:
+    """Who the task is, what it has started, and all states; nothing of what it has not started."""
+    found = news_for(None, DEFINITION, [feed(1, 2)], [state(4)])
+    assert found is not None
+    news, told = found
+    assert news.origin == m.Origin(3, 9, None, 5, 0)
+    assert (news.task, news.attempt, news.bases) == (7000, 2, (0,))
+    assert news.ledger == ((Split(0, 0, 4), Split(0, 8, 10)),)
+    assert news.states == (state(4),)
+    assert told == Told(((1, 2),), 4)
+
+
+def test_what_is_new_follows() -> None:
+    """The entry that was not used up comes again, longer; states that are known do not."""
+    found = news_for(Told(((0, 2),), 4), DEFINITION, [feed(1, 1)], [state(4), state(6)])
+    assert found is not None
+    news, told = found
+    assert (news.origin, news.bases) == (None, (0,))
+    assert news.ledger == ((Split(0, 0, 4), Split(0, 8, 9)),)
+    assert news.states == (state(6),)
+    assert told == Told(((1, 1),), 6)
+
+
+def test_nothing_is_told_twice() -> None:
+    """Where nothing has changed there is no message; a new state alone comes without entries."""
+    told = Told(((1, 0),), 4)
+    assert news_for(told, DEFINITION, [feed(1, 0)], [state(4)]) is None
+    found = news_for(told, DEFINITION, [feed(1, 0)], [state(5)])
+    assert found is not None
+    assert (found[0].ledger, found[0].states) == (((),), (state(5),))
+
+
+def test_a_static_part_says_which_it_is() -> None:
+    """Its number comes with the first message, as does how many parts there are."""
+    definition = m.TaskDefinition(7, 1, 1, "d", "digest", "DATA", 9, None, (), (), num_shards=4, shard=2)
+    found = news_for(None, definition, [], [])
+    assert found is not None
+    assert found[0].origin == m.Origin(0, 9, 2, 0, 4)
+    assert news_for(found[1], definition, [], []) is None

@@ -1,0 +1,76 @@
+"""Facts about where a client stands in its iteration."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from zmqdata import messages as m
+from zmqdata.core.reading import Reading
+from zmqdata.core.standing import Standing
+from zmqdata.core.stepping import Stepping
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.splits import Split
+
+JOB = m.JobParameters("job", "d", "DYNAMIC")
+
+
+def standing(reading: Reading, reader: m.Reader | None = None) -> Standing:
+    return Standing("k", JOB, 3, reader or m.Reader(), reading)
+
+
+def lineage(task: int, index: int, entries: int) -> m.Lineage:
+    ledger = tuple(Split(0, 10 * at, 10 * at + 10) for at in range(entries))
+    return m.Lineage(1, task, 1, (0,), (ledger,), (), m.Origin(index, 9, None, 5, 0))
+
+
+def test_a_checkpoint_says_all_that_a_client_knows() -> None:
+    """Of the job, of the others, of splits that were used up before it came, of its tasks."""
+    reading = Reading(None, lambda command: None)
+    one = standing(reading)
+    before = m.SourcePart(0, ((0, 3),), 0)
+    opened = m.IterationOpened("k", 1, m.TaskList(1, (), False), fingerprint="f", sources=(before,))
+    one.begin(msgspec.structs.replace(opened, delivered_before={7000: ((0, 4),)}))
+    one.list(m.TaskList(2, (m.TaskPlace(7000, 1, "w", "w", 5),), False, readers=("k", "l")))
+    one.take(lineage(7000, 5, 2))
+    reading.passed.add(7000, 4, 9)
+    found = one.checkpoint(2)
+    assert (found.job, found.repetition, found.fingerprint, found.part, found.parts) == (JOB, 3, "f", "k", ("k", "l"))
+    assert (found.seed, found.num_shards, found.sources) == (5, 0, (before,))
+    assert [(part.index, part.delivered) for part in found.tasks] == [(5, ((0, 6),))]
+    assert found.order == ((5, 6, 9),)
+
+
+def test_before_anything_has_come_there_is_a_checkpoint() -> None:
+    """It knows what it was told when it was let in, or nothing."""
+    one = standing(Reading(None, lambda command: None))
+    assert (one.checkpoint(0).seed, one.checkpoint(0).tasks) == (0, ())
+    one.begin(m.IterationOpened("k", 1, m.TaskList(1, (), False), seed=8, num_shards=2))
+    assert (one.checkpoint(0).seed, one.checkpoint(0).num_shards) == (8, 2)
+
+
+def test_an_order_that_cannot_come_again_is_refused() -> None:
+    """As where another client got what lies between; the error says what to do."""
+    reading = Reading(None, lambda command: None)
+    one = standing(reading)
+    one.take(lineage(7000, 0, 2))
+    reading.passed.add(7000, 0, 2)
+    reading.passed.add(7000, 5, 7)
+    assert one.checkpoint(4).order == ()
+    with pytest.raises(FailedPreconditionError, match="deterministic=True"):
+        one.checkpoint(2)
+
+
+def test_a_numbered_consumer_says_its_step() -> None:
+    """And the views with the indices of tasks, which the plan tells; rounds are not told besides."""
+    reading = Stepping(None, lambda command: None)
+    one = standing(reading, m.Reader(0))
+    view = m.View(0, ((7000, 0), (7001, 0)))
+    places = tuple(m.TaskPlace(task, 1, "w", "w") for task in (7000, 7001))
+    plan = m.Plan((view,), 20, {}, indices={7000: 4, 7001: 6})
+    reading.list(m.TaskList(1, places, False, plan))
+    one.list(m.TaskList(1, places, False, plan))
+    one.take(lineage(7000, 4, 1))
+    found = one.checkpoint(0)
+    assert (found.step, found.views) == (0, (m.View(0, ((4, 0), (6, 0))),))
+    assert [(part.index, part.delivered) for part in found.tasks] == [(4, ())]
