@@ -104,9 +104,9 @@ def test_static_parts_go_on_with_other_places() -> None:
     def dataset(cluster: LocalCluster) -> Dataset:
         return Dataset.range(300).shuffle(10).apply(zmqdata.distribute(zmqdata.ShardingPolicy.DATA, cluster.target))
 
-    with LocalCluster(num_workers=2, in_process=True) as first:
+    with LocalCluster(num_workers=2, in_process=True, worker_addresses=["localhost"] * 2) as first:
         before, state = stopped(dataset(first), 70)
-    with LocalCluster(num_workers=3, in_process=True) as second:
+    with LocalCluster(num_workers=3, in_process=True, worker_addresses=["localhost"] * 3) as second:
         after = gone_on(dataset(second), state)
     assert numbers(before) + numbers(after) == Counter(range(300))
 
