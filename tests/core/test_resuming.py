@@ -47,7 +47,8 @@ class Interrupted:
     def world(self, seed: int, workers: int, faults: Faults) -> World:
         shards = workers if self.job.get("mode", "DYNAMIC") == "DATA" else 0
         times = DispatcherTimes(gc_timeout=1e9)
-        world = World(seed, pipeline=self.pipeline, faults=faults, times=times, shards=shards, journalled=True, **self.job)
+        known: dict[str, Any] = {"pipeline": self.pipeline, "times": times, "shards": shards, **self.job}
+        world = World(seed, faults=faults, journalled=True, **known)
         for _ in range(workers):
             world.add_worker()
         return world

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -16,6 +15,7 @@ from zmqdata.client.options import CrossTrainerCache, ReadOptions, check_dataset
 from zmqdata.client.policies import ShardingPolicy
 from zmqdata.client.reader import ServiceIterator
 from zmqdata.client.registration import Registration, agreed_spec, describe_dataset, registration_of
+from zmqdata.client.repeating import Repetitions
 from zmqdata.core.consumer import ConsumerProfile
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.arguments import optional_spec
@@ -39,7 +39,7 @@ class DataServiceDataset(Node):
 
     operation: ClassVar[str] = "distribute"
     refills: ClassVar[bool] = True
-    restoring: ClassVar[str] = "is refused in this version"
+    restoring: ClassVar[str] = "begins the job anew where its tasks were"
     own_state: ClassVar[int] = 0
 
     registration: Registration
@@ -47,14 +47,27 @@ class DataServiceDataset(Node):
     original: Node | None = None
     element_spec: Any = None
     anonymous: str = field(default_factory=lambda: f"anonymous_{secrets.token_hex(8)}")
-    repetitions: Iterator[int] = field(default_factory=itertools.count)
+    repetitions: Repetitions = field(default_factory=Repetitions)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy in another process is another dataset object: it has a job of its own and counts from the beginning.
         return {name: value for name, value in self.__dict__.items() if name not in ("anonymous", "repetitions")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, anonymous=f"anonymous_{secrets.token_hex(8)}", repetitions=itertools.count())
+        self.__dict__.update(state, anonymous=f"anonymous_{secrets.token_hex(8)}", repetitions=Repetitions())
+
+    @property
+    def characteristics(self) -> dict[str, Any]:
+        """What a state depends on: not where the service is, nor how fast it is read."""
+        options, registered = self.options, self.registration.description.fingerprint.partition(":")[0]
+        return {
+            "dataset": registered if self.original is None else self.original,
+            "processing_mode": options.policy.name,
+            "num_consumers": options.num_consumers,
+            "consumer_index": options.consumer_index,
+            "finite": options.finite,
+            "num_tasks": options.num_tasks,
+        }
 
     @property
     def cardinality(self) -> int:
@@ -91,7 +104,7 @@ class DataServiceDataset(Node):
             finite=options.finite,
             consumer_timeout=options.consumer_timeout,
             num_tasks=options.num_tasks,
-            seed=options.seed,
+            seed=options.seed if self.repetitions.seed is None else self.repetitions.seed,
             on_poison=options.on_poison,
             task_timeout=options.task_timeout,
         )
@@ -113,7 +126,7 @@ class DataServiceDataset(Node):
 
 @make_iterator.register(DataServiceDataset)
 def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
-    return ServiceIterator(node.profile())
+    return ServiceIterator(node.profile(), node.repetitions.resumed, begins=not context.restoring)
 
 
 def distribute(

@@ -46,6 +46,9 @@ from zmqdata.transport.rejects import Rejects
 log = logging.getLogger(__name__)
 
 
+Resumed = Callable[[ConsumerProfile, Any], ConsumerProfile]
+
+
 class ReaderShell:
     """Everything of an iterator that its thread may touch. It does not keep the iterator alive.
 
@@ -338,6 +341,8 @@ class ServiceIterator(ElementIterator):
 
     Args:
         profile: who reads what.
+        resumed: the profile with which to go on from an encoded ``Checkpoint``.
+        begins: whether it reads from now on. Otherwise it begins with ``restore``, or when it is first used.
 
     Raises (from ``next``):
         PipelineError: a user's function failed at this element; the next call goes on behind it.
@@ -345,16 +350,30 @@ class ServiceIterator(ElementIterator):
         DataServiceError: the service cannot go on; the text says why.
     """
 
-    def __init__(self, profile: ConsumerProfile) -> None:
-        self._shell = ReaderShell(profile)
+    _shell: ReaderShell
+
+    def __init__(self, profile: ConsumerProfile, resumed: Resumed | None = None, begins: bool = True) -> None:
+        self._profile = profile
+        self._resumed = resumed
         self._elements: Iterator[Any] = iter(())
         self._ended = False
         self._lock = threading.RLock()
         self._pid = os.getpid()
+        self._finalizer: weakref.finalize[..., ServiceIterator] | None = None
+        if begins:
+            self._begin(profile)
+
+    def _begin(self, profile: ConsumerProfile) -> None:
+        self._shell = ReaderShell(profile)
         self._shell.loop.start()
         self._finalizer = weakref.finalize(self, endings.abandon, self._shell, self._pid)
         self._finalizer.atexit = False  # then close() waits for the goodbye
         endings.alive.add(self)
+
+    def _begin_late(self) -> None:
+        with self._lock:
+            if self._finalizer is None and not self._ended:
+                self._begin(self._profile)
 
     def __next__(self) -> Any:
         for element in self._elements:
@@ -363,6 +382,7 @@ class ServiceIterator(ElementIterator):
 
     def _next_block(self) -> Any:
         self._check_process()
+        self._begin_late()
         with self._lock:
             while not self._ended:
                 first = self._first()
@@ -412,15 +432,24 @@ class ServiceIterator(ElementIterator):
     def state(self) -> PlaceCut:
         """The place reached. What it is an encoded ``Checkpoint`` of is put together when somebody saves it."""
         self._check_process()
+        self._begin_late()
         return self._shell.cuts.note(PlaceCut(self._shell.place, self._shell.encoded))
 
     def restore(self, state: Any) -> None:
-        """Not supported in this version.
+        """Goes on in a new incarnation of the job, from an encoded ``Checkpoint``. What was read before is left.
 
         Raises:
-            UnimplementedError: always.
+            InvalidArgumentError: it is no state of such an iterator. What else is wrong with it only the dispatcher can
+                tell: ``next`` raises that.
         """
-        raise UnimplementedError("An iterator over a distributed dataset cannot be restored in this version")
+        self._check_process()
+        if self._resumed is None:
+            raise UnimplementedError("this iterator was made without a dataset that could go on")
+        profile = self._resumed(self._profile, state.plain() if isinstance(state, PlaceCut) else state)
+        if self._finalizer is not None:
+            self.close()
+        self._ended = False
+        self._begin(profile)
 
     def close(self) -> None:
         """Stops reading: what was not handed out goes to other clients of the job. Idempotent; waits a few seconds."""
@@ -429,7 +458,7 @@ class ServiceIterator(ElementIterator):
         # In this order, so that an interrupt between any two lines leaves an iterator that has ended.
         self._ended = True
         self._elements = iter(())
-        if self._finalizer.alive:
+        if self._finalizer is not None and self._finalizer.alive:
             self._shell.ask_to_close()
             self._shell.wake()
             self._finalizer.detach()
@@ -438,4 +467,5 @@ class ServiceIterator(ElementIterator):
     def after_fork(self) -> None:
         self._elements = iter(())
         self._lock = threading.RLock()
-        self._finalizer.detach()
+        if self._finalizer is not None:
+            self._finalizer.detach()

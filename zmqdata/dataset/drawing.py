@@ -53,7 +53,8 @@ def parameter_line(node: Node) -> str:
     'take(count=2)'
     """
     fields = [field.name for field in dataclasses.fields(node) if field.name not in ("inputs", "site")]
-    given = ", ".join(f"{name}={_shown(getattr(node, name))}" for name in fields)
+    parameters = node.characteristics or {name: getattr(node, name) for name in fields}
+    given = ", ".join(f"{name}={_shown(value)}" for name, value in parameters.items())
     return f"{node.operation or type(node).__name__}({given})"
 
 

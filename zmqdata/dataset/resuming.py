@@ -204,10 +204,12 @@ class DatasetIterator:
         self._compare(saved, strict)
         options = self._context.options
         context = Context(
-            seed=saved.seed, fixed_seed=saved.fixed_seed, iteration=saved.iteration, options=options
+            seed=saved.seed, fixed_seed=saved.fixed_seed, iteration=saved.iteration, options=options, restoring=True
         )
         context.quarantine.extend(saved.quarantine)
         before = self._executor
+        if _reads_service(self._node):
+            before.close()  # nobody begins a job anew while somebody reads it, not even ourselves
         try:
             self._run(context, saved.position, restored=True)
         except (TypeError, ValueError, LookupError) as error:
@@ -283,6 +285,10 @@ class DatasetIterator:
                 "read by Dataset.load(path)"
             ) from None
         self.load_state_dict(_payload(content, os.fspath(path)), strict=strict)
+
+
+def _reads_service(node: Node) -> bool:
+    return node.refills or any(map(_reads_service, node.inputs))
 
 
 def _ended() -> Any:

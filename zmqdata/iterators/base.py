@@ -127,6 +127,7 @@ class Context:
         options: of the pipeline as a whole, see ``zmqdata.nodes.options_of``.
         quarantine: where operations note the elements that they left out; the newest 1000.
         watch: where they note which element they are at; None: nobody wants to know.
+        restoring: whether iterators are made in order to be restored: those of the service do not begin then.
         nest: the place of the dataset of which this one was made by a function of an element; "": of none.
     """
 
@@ -141,6 +142,7 @@ class Context:
     quarantine: deque[Any] = field(default_factory=lambda: deque(maxlen=1000), compare=False, repr=False)
     watch: Watch | None = field(default=None, compare=False, repr=False)
     nest: str = ""
+    restoring: bool = False
 
     @property
     def place(self) -> str:

@@ -58,6 +58,9 @@ class Node:
     state_growth: ClassVar[str] = ""
     """What its state grows with beyond ``state_bytes``, such as "16 bytes for each distinct element"."""
 
+    characteristics: ClassVar[Any] = None
+    """By name, what tells it from a node for which a state does not fit; None: all of its parameters."""
+
     is_source: ClassVar[bool] = False
     """Whether it counts as one source for splitting, although it has inputs."""
 

@@ -133,7 +133,13 @@ class SimulatedClient(Node):
     world: World
 
     def __init__(
-        self, world: World, name: str, repetition: int, limit: int | None, consumer: int | None = None, resume: bytes = b""
+        self,
+        world: World,
+        name: str,
+        repetition: int,
+        limit: int | None,
+        consumer: int | None = None,
+        resume: bytes = b"",
     ) -> None:
         self.consumer = consumer
         profile = ConsumerProfile(

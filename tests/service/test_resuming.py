@@ -1,0 +1,240 @@
+"""Facts about training that goes on from a saved state, on another cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import zmqdata
+from zmqdata import Dataset, LocalCluster
+
+
+def taken(iterator: Any, count: int) -> list[Any]:
+    return [np.asarray(next(iterator)).tolist() for _ in range(count)]
+
+
+def rest(iterator: Any) -> list[Any]:
+    return [np.asarray(element).tolist() for element in iterator]
+
+
+def numbers(elements: list[Any]) -> Counter[int]:
+    flat = [one for element in elements for one in (element if isinstance(element, list) else [element])]
+    return Counter(flat)
+
+
+def through_msgpack(state: dict[str, Any]) -> dict[str, Any]:
+    """As a training script keeps it on a disk."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(state))
+
+
+def stopped(dataset: Dataset, count: int) -> tuple[list[Any], dict[str, Any]]:
+    iterator = iter(dataset)
+    before = taken(iterator, count)
+    state = through_msgpack(iterator.state_dict())
+    iterator.close()
+    return before, state
+
+
+def gone_on(dataset: Dataset, state: dict[str, Any]) -> list[Any]:
+    iterator = iter(dataset)
+    iterator.load_state_dict(state)
+    return rest(iterator)
+
+
+@pytest.mark.parametrize("job_name", [None, "training"])
+def test_a_shuffled_job_goes_on_with_more_workers(job_name: str | None) -> None:
+    """What was taken from two workers and what three others give is everything, once."""
+    def dataset(cluster: LocalCluster) -> Dataset:
+        plain = Dataset.range(600).shuffle(50).map(lambda x: x * 2).batch(7)
+        return plain.apply(zmqdata.distribute("distributed_epoch", cluster.target, job_name=job_name))
+
+    with LocalCluster(num_workers=2, in_process=True) as first:
+        before, state = stopped(dataset(first), 30)
+    with LocalCluster(num_workers=3, in_process=True) as second:
+        after = gone_on(dataset(second), state)
+    assert numbers(before) + numbers(after) == Counter(range(0, 1200, 2))
+
+
+def test_operations_behind_the_service_go_on_too() -> None:
+    """What a local shuffle and batch had taken comes again, in its order."""
+    def dataset(cluster: LocalCluster) -> Dataset:
+        plain = Dataset.range(300).apply(zmqdata.distribute("distributed_epoch", cluster.target))
+        return plain.shuffle(20).batch(5).prefetch(2)
+
+    with LocalCluster(num_workers=2, in_process=True) as first:
+        before, state = stopped(dataset(first), 13)
+    with LocalCluster(num_workers=3, in_process=True) as second:
+        after = gone_on(dataset(second), state)
+    assert numbers(before) + numbers(after) == Counter(range(300))
+
+
+def test_it_goes_on_within_a_program() -> None:
+    """An iterator that has read can go back to a state of its own, under the name of its job."""
+    with LocalCluster(num_workers=2, in_process=True) as cluster:
+        dataset = Dataset.range(200).apply(
+            zmqdata.distribute("distributed_epoch", cluster.target, job_name="again")
+        )
+        iterator = iter(dataset)
+        before = taken(iterator, 50)
+        state = iterator.state_dict()
+        taken(iterator, 50)
+        iterator.load_state_dict(state)
+        assert numbers(before) + numbers(rest(iterator)) == Counter(range(200))
+
+
+def test_repetitions_go_on() -> None:
+    """A repeat behind the service goes on in the repetition where it was, and reads the ones that follow."""
+    def dataset(cluster: LocalCluster) -> Dataset:
+        return Dataset.range(100).apply(zmqdata.distribute("distributed_epoch", cluster.target, job_name="r")).repeat(3)
+
+    with LocalCluster(num_workers=2, in_process=True) as first:
+        before, state = stopped(dataset(first), 130)
+    with LocalCluster(num_workers=1, in_process=True) as second:
+        after = gone_on(dataset(second), state)
+    assert numbers(before) + numbers(after) == Counter([*range(100)] * 3)
+
+
+def test_static_parts_go_on_with_other_places() -> None:
+    """Each worker's part is read to its end by somebody."""
+    def dataset(cluster: LocalCluster) -> Dataset:
+        return Dataset.range(300).shuffle(10).apply(zmqdata.distribute(zmqdata.ShardingPolicy.DATA, cluster.target))
+
+    with LocalCluster(num_workers=2, in_process=True) as first:
+        before, state = stopped(dataset(first), 70)
+    with LocalCluster(num_workers=3, in_process=True) as second:
+        after = gone_on(dataset(second), state)
+    assert numbers(before) + numbers(after) == Counter(range(300))
+
+
+def test_a_promised_order_goes_on() -> None:
+    """It is bit for bit what an undisturbed run gives."""
+    zmqdata.set_random_seed(7)
+
+    def dataset(cluster: LocalCluster) -> Dataset:
+        plain = Dataset.range(200).shuffle(30).batch(3)
+        return plain.apply(
+            zmqdata.distribute("distributed_epoch", cluster.target, deterministic=True, num_tasks=4)
+        )
+
+    with LocalCluster(num_workers=2, in_process=True) as first:
+        whole = rest(iter(dataset(first)))
+        before, state = stopped(dataset(first), 21)
+    with LocalCluster(num_workers=3, in_process=True) as second:
+        after = gone_on(dataset(second), state)
+    assert before + after == whole
+
+
+def test_consumers_in_step_go_on_together() -> None:
+    """Each consumer loads its own state; together they get everything, and each step from one round."""
+    def dataset(cluster: LocalCluster, index: int) -> Dataset:
+        plain = Dataset.range(240).shuffle(20).batch(2)
+        return plain.apply(
+            zmqdata.distribute(
+                "distributed_epoch", cluster.target, job_name="step", consumer_index=index, num_consumers=2,
+                finite="drop", consumer_timeout=30.0,
+            )  # fmt: skip
+        )
+
+    with LocalCluster(num_workers=2, in_process=True) as first:
+        iterators = [iter(dataset(first, index)) for index in range(2)]
+        before = [one for _ in range(20) for iterator in iterators for one in taken(iterator, 1)]
+        states = [through_msgpack(iterator.state_dict()) for iterator in iterators]
+        for iterator in iterators:
+            iterator.close()
+    with LocalCluster(num_workers=3, in_process=True) as second:
+        after = in_step([dataset(second, index) for index in range(2)], states)
+    found, everything = numbers(before) + numbers(after), Counter(range(240))
+    assert not found - everything
+    assert sum((everything - found).values()) <= 5 * 2
+
+
+def in_step(datasets: list[Dataset], states: list[dict[str, Any]]) -> list[Any]:
+    """What consumers get, each in a thread of its own."""
+    found: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda one=one, state=state: found.extend(gone_on(one, state)))
+        for one, state in zip(datasets, states, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return found
+
+
+def test_a_missing_consumer_is_named() -> None:
+    """Who waits for the state of another consumer is told in the end which one did not come."""
+    def dataset(cluster: LocalCluster, index: int) -> Dataset:
+        return Dataset.range(100).apply(
+            zmqdata.distribute(
+                "distributed_epoch", cluster.target, job_name="two", consumer_index=index, num_consumers=2,
+                finite="drop", consumer_timeout=2.0,
+            )  # fmt: skip
+        )
+
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+        iterators = [iter(dataset(cluster, index)) for index in range(2)]
+        for iterator in iterators:
+            taken(iterator, 3)
+        state = iterators[0].state_dict()
+        for iterator in iterators:
+            iterator.close()
+        again = iter(dataset(cluster, 0))
+        again.load_state_dict(state)
+        with pytest.raises(zmqdata.errors.UnavailableError, match="consumer 1"):
+            next(again)
+
+
+def test_a_job_that_others_read_is_not_begun_anew() -> None:
+    """The error says that the job has readers, and what to do."""
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+        def dataset() -> Dataset:
+            return Dataset.range(10_000).apply(
+                zmqdata.distribute("distributed_epoch", cluster.target, job_name="busy")
+            )
+
+        reader = iter(dataset())
+        taken(reader, 5)
+        state = reader.state_dict()
+        other = iter(dataset())
+        other.load_state_dict(state)
+        with pytest.raises(zmqdata.errors.FailedPreconditionError, match="read by others"):
+            next(other)
+        assert len(taken(reader, 5)) == 5
+
+
+def test_a_changed_dataset_is_refused() -> None:
+    """A state belongs to one pipeline."""
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+        service = zmqdata.distribute("distributed_epoch", cluster.target)
+        _, state = stopped(Dataset.range(100).apply(service), 10)
+        other = iter(Dataset.range(101).apply(service))
+        with pytest.raises(zmqdata.errors.FailedPreconditionError):
+            other.load_state_dict(state)
+
+
+def test_files_that_have_changed_are_found_out(tmp_path: Any) -> None:
+    """Where the files are not what they were, what was read cannot be told from what was not."""
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_text("\n".join(f"{number * 100 + line}" for line in range(100)))
+
+    def dataset(cluster: LocalCluster) -> Dataset:
+        files = Dataset.list_files(str(tmp_path / "*.txt"), shuffle=False)
+        lines = files.flat_map(zmqdata.TextLineDataset)
+        return lines.apply(zmqdata.distribute("distributed_epoch", cluster.target))
+
+    with LocalCluster(num_workers=2, in_process=True) as first:
+        before, state = stopped(dataset(first), 130)
+    with LocalCluster(num_workers=3, in_process=True) as second:
+        after = gone_on(dataset(second), state)
+        assert Counter(before) + Counter(after) == Counter(
+            line for path in tmp_path.iterdir() for line in path.read_text().split()
+        )
+        (tmp_path / "00.txt").write_text("7\n")
+        with pytest.raises(zmqdata.errors.DataLossError, match="have changed"):
+            gone_on(dataset(second), state)
