@@ -592,3 +592,63 @@ def test_the_dispatcher_hears_what_a_task_is_at() -> None:
     host.wait(1.0)
     [report] = host.sent(m.WorkerHeartbeat).tasks
     assert (report.busy, report.crumb) == (0.0, None)
+
+
+# --- lineage
+
+
+def lineages(host: Host) -> list[m.Lineage]:
+    return [push.header for push in host.all_of(c.Push) if isinstance(push.header, m.Lineage)]
+
+
+def test_a_client_is_told_what_its_blocks_depend_on() -> None:
+    """Before the first one everything, then what is new, and nothing while nothing is; before the end as well."""
+    host = Host(hosting=False)
+    host.hear(D, m.WorkerRegistered("w"))
+    host.host(ledger=3)
+    host.link()
+    host.grant(20)
+    host.feed(c.SplitsStarted(1, 1, ((1, 0),)))
+    assert not host.all_of(c.Push)
+    host.make(0)
+    assert [type(push.header) for push in host.all_of(c.Push)] == [m.Lineage, m.Block]
+    assert lineages(host)[0].ledger == ((Split(0, 0, 1),),)
+    assert lineages(host)[0].origin == m.Origin(0, 9, None, 0, 0)
+    host.make(1)
+    assert not lineages(host)
+    host.feed(c.SplitsStarted(1, 1, ((2, 0),)))
+    host.feed(c.StateTaken(1, 1, m.TaskState(2, b"here", (1,))))
+    host.make(2)
+    assert lineages(host)[0].ledger == ((Split(0, 1, 2),),)
+    assert lineages(host)[0].states == (m.TaskState(2, b"here", (1,)),)
+    host.feed(c.SplitsStarted(1, 1, ((3, 0),)))
+    host.feed(c.SplitsStarted(1, 2, ((9, 9),)))
+    host.feed(c.Exhausted(1, 1, 3))
+    assert [type(push.header) for push in host.all_of(c.Push)] == [m.Lineage, m.EndOfTask]
+    assert lineages(host)[0].ledger == ((Split(0, 2, 3),),)
+
+
+def test_a_client_that_comes_late_is_told_everything() -> None:
+    """What others were told before it, it is told with its first block."""
+    host = Host(hosting=False)
+    host.hear(D, m.WorkerRegistered("w"))
+    host.host(ledger=3)
+    host.link()
+    host.grant(1)
+    host.feed(c.SplitsStarted(1, 1, ((2, 0),)))
+    host.make(0)
+    host.link("l", "l-1")
+    host.grant(8, client="l")
+    host.make(1)
+    assert lineages(host)[0].ledger == ((Split(0, 0, 1), Split(0, 1, 2)),)
+
+
+def test_trainers_that_share_a_cache_are_told_nothing() -> None:
+    """What they miss is not made again, so they have no state."""
+    host = Host(hosting=False)
+    host.hear(D, m.WorkerRegistered("w"))
+    host.hear(D, m.HostTask(structs.replace(definition(ledger=1), cache=True)))
+    host.link()
+    host.grant(8)
+    host.make(0)
+    assert [type(push.header) for push in host.all_of(c.Push)] == [m.Block]
