@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from zmqdata import messages as m
+from zmqdata import updates as u
 from zmqdata.core.checkpoints import MOST_BYTES, joined, read_checkpoint, useful
 from zmqdata.core.outbox import derived
 from zmqdata.core.ranges import RangeSet
@@ -18,7 +19,6 @@ from zmqdata.core.resuming import Beginning, incarnation_of
 from zmqdata.core.state import DispatcherState
 from zmqdata.errors import DataLossError, DataServiceError, FailedPreconditionError, InvalidArgumentError
 from zmqdata.splits import FileSplits, IndexSplits, Split
-from zmqdata import updates as u
 
 SOURCES = (IndexSplits(100),)
 DATASET = m.DatasetDescription("d" * 64, "print:code", SOURCES, "", None, 100, None, "3.11", "0")
@@ -151,7 +151,7 @@ def test_a_task_needs_a_state_where_its_ledger_begins() -> None:
 def begun(*checkpoints: m.Checkpoint, dataset: m.DatasetDescription = DATASET) -> DispatcherState:
     state = DispatcherState()
     state.apply(u.RegisterDatasetUpdate("dataset", dataset))
-    new = Beginning(replace(checkpoints[0].job), dataset, state.next_iteration, state.next_task, lambda *key: derived(*key))
+    new = Beginning(checkpoints[0].job, dataset, state.next_iteration, state.next_task, derived)
     for update in incarnation_of(checkpoints, new):
         state.apply(update)
     return state
@@ -215,9 +215,11 @@ VIEWS = st.lists(st.builds(m.View, PLACES, PAIRS), max_size=2).map(tuple)
 @given(data=st.data())
 def test_whatever_is_brought_is_refused_or_taken(data: Any) -> None:
     """Nothing that can be decoded does anything but fail with an error of ours, or make a sound state."""
-    job = data.draw(st.sampled_from([JOB, replace(JOB, num_consumers=1, finite="drop"), replace(JOB, processing_mode="DATA")]))
+    coordinated, static = replace(JOB, num_consumers=1, finite="drop"), replace(JOB, processing_mode="DATA")
+    job = data.draw(st.sampled_from([JOB, coordinated, static]))
     one = checkpoint(
-        job=job, tasks=tuple(data.draw(st.lists(TASKS, max_size=3))), num_shards=data.draw(PLACES), views=data.draw(VIEWS),
+        tasks=tuple(data.draw(st.lists(TASKS, max_size=3))), num_shards=data.draw(PLACES), views=data.draw(VIEWS),
+        job=job,
         sources=tuple(data.draw(st.lists(st.builds(m.SourcePart, PLACES, PAIRS, PLACES), max_size=2))),
         step=data.draw(PLACES), reader=m.Reader(0 if job.num_consumers else None),
     )  # fmt: skip

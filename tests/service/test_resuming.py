@@ -137,7 +137,7 @@ def test_consumers_in_step_go_on_together() -> None:
             zmqdata.distribute(
                 "distributed_epoch", cluster.target, job_name="step", consumer_index=index, num_consumers=2,
                 finite="drop", consumer_timeout=30.0,
-            )  # fmt: skip
+            )
         )
 
     with LocalCluster(num_workers=2, in_process=True) as first:
@@ -174,7 +174,7 @@ def test_a_missing_consumer_is_named() -> None:
             zmqdata.distribute(
                 "distributed_epoch", cluster.target, job_name="two", consumer_index=index, num_consumers=2,
                 finite="drop", consumer_timeout=2.0,
-            )  # fmt: skip
+            )
         )
 
     with LocalCluster(num_workers=1, in_process=True) as cluster:

@@ -1,4 +1,4 @@
-"""The client's shell: a thread that owns the sockets of one iterator, and the iterator that the training loop calls.
+"""The client's shell: a thread that owns the sockets of one iterator.
 
 The thread feeds a ``ConsumerCore`` and decodes blocks off the training thread; the iterator takes elements from a
 queue. All counting of what was handed out happens in the thread.
@@ -9,11 +9,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 import queue
-import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,29 +21,22 @@ from zmqdata import commands as c
 from zmqdata import wire
 from zmqdata.client import endings
 from zmqdata.client.calls import client_context
-from zmqdata.client.cuts import Cuts, PlaceCut, answer_of, check_has_places
+from zmqdata.client.cuts import Cuts, answer_of, check_has_places
 from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, End
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
 from zmqdata.errors import (
     DataServiceError,
-    FailedPreconditionError,
     NotFoundError,
     ProtocolError,
-    UnimplementedError,
 )
-from zmqdata.iterators import ElementIterator
 from zmqdata.messages import encode_checkpoint
 from zmqdata.transport import sockets
-from zmqdata.transport.forks import check_process
 from zmqdata.transport.local import SCHEME, Handover, find_handover
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 
 log = logging.getLogger(__name__)
-
-
-Resumed = Callable[[ConsumerProfile, Any], ConsumerProfile]
 
 
 class ReaderShell:
@@ -334,140 +324,3 @@ class ReaderShell:
             socket.close()
         self._dispatcher.close()
         endings.abandoned.discard(self.loop)
-
-
-class ServiceIterator(ElementIterator):
-    """Reads one repetition of a job (what ``iter`` of a distributed dataset gives).
-
-    Args:
-        profile: who reads what.
-        resumed: the profile with which to go on from an encoded ``Checkpoint``.
-        begins: whether it reads from now on. Otherwise it begins with ``restore``, or when it is first used.
-
-    Raises (from ``next``):
-        PipelineError: a user's function failed at this element; the next call goes on behind it.
-        UnavailableError: the dispatcher has been away for longer than ``dispatcher_timeout``.
-        DataServiceError: the service cannot go on; the text says why.
-    """
-
-    _shell: ReaderShell
-
-    def __init__(self, profile: ConsumerProfile, resumed: Resumed | None = None, begins: bool = True) -> None:
-        self._profile = profile
-        self._resumed = resumed
-        self._elements: Iterator[Any] = iter(())
-        self._ended = False
-        self._lock = threading.RLock()
-        self._pid = os.getpid()
-        self._finalizer: weakref.finalize[..., ServiceIterator] | None = None
-        if begins:
-            self._begin(profile)
-
-    def _begin(self, profile: ConsumerProfile) -> None:
-        self._shell = ReaderShell(profile)
-        self._shell.loop.start()
-        self._finalizer = weakref.finalize(self, endings.abandon, self._shell, self._pid)
-        self._finalizer.atexit = False  # then close() waits for the goodbye
-        endings.alive.add(self)
-
-    def _begin_late(self) -> None:
-        if self._finalizer is not None:
-            return  # not even the lock: another thread may wait with it for an element
-        with self._lock:
-            if self._finalizer is None and not self._ended:
-                self._begin(self._profile)
-
-    def __next__(self) -> Any:
-        for element in self._elements:
-            return element
-        return self._next_block()
-
-    def _next_block(self) -> Any:
-        self._check_process()
-        self._begin_late()
-        with self._lock:
-            while not self._ended:
-                first = self._first()
-                if isinstance(first, End):
-                    self._end(first)
-                elif isinstance(first, Delivery):
-                    self._end_if_final(first)
-                    failure = first.take_failure()
-                    if failure is not None:
-                        raise failure
-                    self._elements = first.elements
-                    for element in self._elements:
-                        return element
-                    self._shell.took_all(first)
-        raise StopIteration
-
-    def _first(self) -> Delivery | End | None:
-        """The block that is being read, or what has come to the front after it; None when it should be asked again."""
-        shell = self._shell
-        if not shell.queue:
-            shell.wait(1.0)
-        if not shell.queue and not self._ended and not shell.loop.thread.is_alive():
-            raise DataServiceError("the iterator's thread has ended; this is a fault in zmqdata")
-        return shell.queue[0] if shell.queue else None
-
-    def _end_if_final(self, delivery: Delivery) -> None:
-        """Ends a coordinated read whose input has ended where it may not: at the same step for every consumer.
-
-        The failure does not count as taken, so whoever reads as one of them later gets it again.
-        """
-        if isinstance(delivery.failure, FailedPreconditionError) and self._shell.core.is_numbered:
-            failure, delivery.failure = delivery.failure, None
-            self.close()
-            raise failure
-
-    def _end(self, end: End) -> None:
-        error = end.take_error()
-        self._ended = True
-        self.close()
-        if error is not None:
-            raise error
-
-    def _check_process(self) -> None:
-        remedy = "Make a new iterator with iter(dataset) here, or start processes with the 'spawn' method."
-        check_process(self._pid, "iterator", remedy)
-
-    def state(self) -> PlaceCut:
-        """The place reached. What it is an encoded ``Checkpoint`` of is put together when somebody saves it."""
-        self._check_process()
-        self._begin_late()
-        return self._shell.cuts.note(PlaceCut(self._shell.place, self._shell.encoded))
-
-    def restore(self, state: Any) -> None:
-        """Goes on in a new incarnation of the job, from an encoded ``Checkpoint``. What was read before is left.
-
-        Raises:
-            InvalidArgumentError: it is no state of such an iterator. What else is wrong with it only the dispatcher can
-                tell: ``next`` raises that.
-        """
-        self._check_process()
-        if self._resumed is None:
-            raise UnimplementedError("this iterator was made without a dataset that could go on")
-        profile = self._resumed(self._profile, state.plain() if isinstance(state, PlaceCut) else state)
-        if self._finalizer is not None:
-            self.close()
-        self._ended = False
-        self._begin(profile)
-
-    def close(self) -> None:
-        """Stops reading: what was not handed out goes to other clients of the job. Idempotent; waits a few seconds."""
-        if self._pid != os.getpid():
-            return
-        # In this order, so that an interrupt between any two lines leaves an iterator that has ended.
-        self._ended = True
-        self._elements = iter(())
-        if self._finalizer is not None and self._finalizer.alive:
-            self._shell.ask_to_close()
-            self._shell.wake()
-            self._finalizer.detach()
-            self._shell.loop.join(endings.GOODBYE)
-
-    def after_fork(self) -> None:
-        self._elements = iter(())
-        self._lock = threading.RLock()
-        if self._finalizer is not None:
-            self._finalizer.detach()
