@@ -643,7 +643,7 @@ def test_a_client_that_comes_late_is_told_everything() -> None:
     assert lineages(host)[0].ledger == ((Split(0, 0, 1), Split(0, 1, 2)),)
 
 
-def test_trainers_that_share_a_cache_are_told_nothing() -> None:
+def test_those_who_share_a_cache_are_told_nothing() -> None:
     """What they miss is not made again, so they have no state."""
     host = Host(hosting=False)
     host.hear(D, m.WorkerRegistered("w"))

@@ -173,3 +173,19 @@ def test_the_buffer_takes_little_more_than_its_elements(make: Callable[[Any], An
 
     shuffle_on(100)  # what is made once, when something is run for the first time, does not count
     assert growth(shuffle_on) <= 1.2 * growth(lambda size: [make(x) for x in range(size)])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_states_follow_each_other(seed: int) -> None:
+    """An iterator that was restored can be saved at once, and the next one restored from that."""
+    from zmqdata.dataset import Dataset
+
+    dataset = Dataset.range(500).shuffle(100, seed=seed)
+    expected, found = [int(x) for x in dataset], []
+    iterator = iter(dataset)
+    for count in (137 + 11 * seed, 3, 150):
+        found += [int(next(iterator)) for _ in range(count)]
+        state = iterator.state_dict()
+        iterator = iter(dataset)
+        iterator.load_state_dict(state)
+    assert found + [int(x) for x in iterator] == expected

@@ -227,3 +227,18 @@ def test_whoever_holds_a_trail_goes_with_his_last_user() -> None:
     del owner
     assert reference() is None
     assert [trail.pull() for _ in range(3)] == ["e3", "e4", "e5"]
+
+
+def test_a_state_can_be_taken_right_behind_a_restored_one() -> None:
+    """While what is held is pulled again its owner does not know of it yet, and no mark before it may go."""
+    held = Held(every=2)
+    for _ in range(20):
+        held.trail.pull()
+    held.oldest = 5
+    saved = held.trail.state()
+    again = Held(every=2)
+    again.oldest = 1000  # as an owner says that holds nothing
+    again.trail.restore(saved, {5, 17})
+    again.oldest = 5
+    assert again.trail.state()[0] <= 5
+    assert again.trail.state()[2] == 20

@@ -72,8 +72,8 @@ def check_has_places(job: Any) -> None:
     if job.cache:
         raise FailedPreconditionError(
             f"an iterator that reads job {job.name!r} through a cross_trainer_cache has no state: its workers go on "
-            "for the fastest trainer and make nothing again. Distribute the dataset without the cache, or save the "
-            "number of steps alone"
+            "for the fastest one and make nothing again. Distribute the dataset without the cache, or save the number "
+            "of steps alone"
         )
 
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from zmqdata import messages as m
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import check_timeout
-from zmqdata.client.iterating import ServiceIterator
 from zmqdata.client.options import CrossTrainerCache, ReadOptions, check_dataset_id, checked_options
 from zmqdata.client.policies import ShardingPolicy
+from zmqdata.client.reader import ServiceIterator
 from zmqdata.client.registration import Registration, agreed_spec, describe_dataset, registration_of
 from zmqdata.client.repeating import Repetitions
 from zmqdata.core.consumer import ConsumerProfile

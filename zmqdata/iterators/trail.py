@@ -35,8 +35,11 @@ class Trail:
         self._oldest_reference = WeakMethod(oldest) if isinstance(oldest, MethodType) else lambda: oldest
         self._due = 0
         self._marks: list[tuple[int, Any]] = []
+        self._restored: int | None = None  # while what is held is pulled again, which nobody else knows of yet
 
     def _oldest(self) -> int:
+        if self._restored is not None:
+            return self._restored
         oldest = self._oldest_reference()
         return oldest() if oldest is not None else self.pulled
 
@@ -75,8 +78,14 @@ class Trail:
         """Go where ``state`` was taken. Returns the elements with the wanted numbers, pulled again."""
         first, inner, pulled = saved
         self.source.restore(inner)
-        self.pulled = self._due = first
+        self.pulled = self._due = self._restored = first
         self._marks.clear()
+        try:
+            return self._pull_again(pulled, wanted)
+        finally:
+            self._restored = None
+
+    def _pull_again(self, pulled: int, wanted: Collection[int]) -> dict[int, Any]:
         found = {}
         while self.pulled < pulled:
             number = self.pulled

@@ -1,0 +1,322 @@
+"""The client's shell: a thread that owns the sockets of one iterator.
+
+The thread feeds a ``ConsumerCore`` and decodes blocks off the training thread; the iterator takes elements from a
+queue. All counting of what was handed out happens in the thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import queue
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import zmq
+
+from zmqdata import commands as c
+from zmqdata import wire
+from zmqdata.client import endings
+from zmqdata.client.calls import client_context
+from zmqdata.client.cuts import Cuts, answer_of, check_has_places
+from zmqdata.client.decoding import decode_message, hopeless, referred
+from zmqdata.client.delivery import Delivery, End
+from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
+from zmqdata.errors import DataServiceError, NotFoundError, ProtocolError
+from zmqdata.messages import encode_checkpoint
+from zmqdata.transport import sockets
+from zmqdata.transport.local import SCHEME, Handover, find_handover
+from zmqdata.transport.loop import Loop
+from zmqdata.transport.rejects import Rejects
+
+log = logging.getLogger(__name__)
+
+
+class ReaderShell:
+    """Everything of an iterator that its thread may touch. It does not keep the iterator alive.
+
+    The queue's first block is the one that is being read; it leaves when all of it was taken. So an interrupt at any
+    point of ``next`` loses no block.
+
+    Args:
+        profile: who reads what.
+    """
+
+    def __init__(self, profile: ConsumerProfile) -> None:
+        self.core = ConsumerCore(profile)
+        self.queue: deque[Delivery | End] = deque()
+        self.cuts = Cuts()
+        self._put_in = 0  # elements into the queue
+        self._behind = 0  # the place behind the last block that was taken
+        self._awaited = False
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.rejects = Rejects()
+        self._context = client_context()
+        self._dispatcher = sockets.control_dealer(self._context, profile.service)
+        self._workers: dict[str, zmq.Socket[bytes]] = {}
+        self._links: dict[str, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
+        self._handovers: dict[str, Handover] = {}
+        self._taken: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
+        self._begun: dict[int, tuple[object, Iterator[Any]]] = {}
+        self._corrupt = 0
+        self._closing = False
+        self.loop = Loop(f"zmqdata-client-{profile.client[:6]}", self._tick, 0.2, self._release)
+        self.loop.read(self._dispatcher, lambda: self._receive(self._dispatcher, c.DISPATCHER))
+        self._carry_out: dict[type[Any], Callable[[Any], None]] = {
+            c.Send: self._send,
+            c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
+            c.ConnectLink: self._connect,
+            c.DisconnectLink: self._disconnect,
+            c.Deliver: self._deliver,
+            c.Weave: self._weave,
+            c.Finish: self._finish,
+            c.Closed: lambda command: self.loop.stop(),
+        }
+
+    # --- from the training thread
+
+    def wait(self, seconds: float) -> None:
+        """Waits until something is in the queue, somebody wakes us, or the time is up.
+
+        Not with a ``threading.Condition``: an interrupt in the midst of it leaves a lock that nobody can release.
+        """
+        self._awaited = True
+        if not self.queue:
+            with contextlib.suppress(queue.Empty):
+                self._wakes.get(timeout=seconds)
+        self._awaited = False
+
+    def wake(self) -> None:
+        """Ends the wait of another thread."""
+        self._wakes.put(None)
+
+    def took_all(self, delivery: Delivery) -> None:
+        """The training loop has taken the last element of the first block."""
+        self._taken.put(delivery)
+        self._behind = delivery.behind
+        if self.queue and self.queue[0] is delivery:
+            self.queue.popleft()
+        # A part of a block, as numbered consumers get them, returns no credit: it may wait for others to be told with.
+        if delivery.returns_credit or not self.queue:
+            self.loop.post(self._report_taken)
+
+    @property
+    def place(self) -> int:
+        """How many elements the training loop has taken."""
+        first = next(iter(self.queue.copy()), None)
+        return first.place if isinstance(first, Delivery) else self._behind
+
+    def encoded(self, place: int) -> bytes:
+        """The checkpoint of a place, from any thread. The loop's thread puts it together, while there is one."""
+        check_has_places(self.core.profile.job)
+        return answer_of(self.loop, lambda: self._encoded(place))
+
+    def ask_to_close(self) -> None:
+        """Says goodbye in the background; the thread ends by itself soon after."""
+        self.loop.post(self._close)
+
+    # --- in the thread
+
+    def _handle(self, event: object) -> None:
+        for command in self.core.handle(time.monotonic(), event):
+            self._carry_out[type(command)](command)
+
+    def _tick(self) -> None:
+        self._report_partly()
+        self._handle(c.Tick())
+
+    def _encoded(self, place: int) -> bytes:
+        self._report_partly()
+        return encode_checkpoint(self.core.checkpoint(place))
+
+    def _report_taken(self) -> None:
+        while not self._closing:
+            try:
+                delivery = self._taken.get_nowait()
+            except queue.Empty:
+                return
+            if not delivery.taken:
+                delivery.taken = True
+                self._report(delivery.report_all(self.cuts.oldest()))
+
+    def _report_partly(self) -> None:
+        if self._closing:
+            return
+        self._report_taken()
+        first = next(iter(self.queue.copy()), None)
+        if not isinstance(first, Delivery):
+            return
+        if not first.left:
+            # All of it was taken; it leaves the queue when the training loop asks for more.
+            self._taken.put(first)
+            self._report_taken()
+        else:
+            self._report(first.report_taken(self.cuts.oldest()))
+
+    def _report(self, events: list[c.HandedOut]) -> None:
+        for event in events:
+            self._handle(event)
+
+    def _close(self) -> None:
+        self._report_partly()
+        self._closing = True
+        self._handle(c.CloseRequested())
+
+    def _receive(self, socket: zmq.Socket[bytes], peer: c.Peer) -> bool:
+        try:
+            frames = socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        try:
+            message = wire.to_client.control(frames)
+        except ProtocolError as error:
+            self.rejects.count(peer, "a control connection", str(error))
+            return True
+        self._handle(c.Received(peer, message))
+        return True
+
+    def _send(self, command: c.Send) -> None:
+        socket = self._dispatcher if command.peer == c.DISPATCHER else self._worker(str(command.peer))
+        if socket is None:
+            return
+        try:
+            socket.send_multipart(wire.pack(command.message), zmq.NOBLOCK)
+        except zmq.Again:
+            log.debug("%s does not take its messages; one was left out", command.peer)
+
+    def _worker(self, address: str) -> zmq.Socket[bytes] | None:
+        socket = self._workers.get(address)
+        if socket is None:
+            try:
+                socket = sockets.control_dealer(self._context, address, max_bytes=sockets.MAX_CONTROL_BYTES)
+            except zmq.ZMQError as error:
+                self.rejects.count(address, "the task list", f"no address: {error}")
+                return None
+            self._workers[address] = opened = socket
+            self.loop.read(opened, lambda: self._receive(opened, address))
+        return socket
+
+    # --- links
+
+    def _connect(self, command: c.ConnectLink) -> None:
+        name = command.link
+        if command.address.startswith(SCHEME):
+            self._attach(name, command.address)
+            return
+        try:
+            socket, monitor = sockets.link_pull(self._context, command.address, name, command.secret)
+        except zmq.ZMQError as error:
+            text = f"cannot connect to {command.address}: {error}"
+            self.loop.post(lambda: self._handle(c.LinkBroken(name, text)))
+            return
+        self._links[name] = (socket, monitor)
+        self.loop.read(socket, lambda: self._receive_block(name, socket))
+        self.loop.read(monitor, lambda: self._connection_ended(name, socket, monitor))
+
+    def _attach(self, name: str, address: str) -> None:
+        """Connects within this process: blocks come by a call from the worker's thread."""
+        handover = find_handover(address)
+        broken = c.LinkBroken(name, "the worker has closed it")
+        if handover is None:
+            self.loop.post(lambda: self._handle(broken))
+            return
+        self._handovers[name] = handover
+        handover.attach(
+            lambda message: self.loop.post(lambda: self._handle(referred(name, *message))),
+            lambda: self.loop.post(lambda: self._handle(broken)),
+        )
+
+    def _connection_ended(self, name: str, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> bool:
+        try:
+            monitor.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        # What had arrived before the connection ended is still worth having.
+        while name in self._links and self._receive_block(name, socket):
+            pass
+        if name in self._links:
+            self._handle(c.LinkBroken(name, "the connection ended"))
+        return False
+
+    def _disconnect(self, command: c.DisconnectLink) -> None:
+        handover = self._handovers.pop(command.link, None)
+        if handover is not None:
+            handover.detach()
+        link = self._links.pop(command.link, None)
+        if link is not None:
+            for socket in link:
+                self.loop.forget(socket)
+            sockets.close_pull(link[0])
+
+    def _receive_block(self, name: str, socket: zmq.Socket[bytes]) -> bool:
+        try:
+            frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        try:
+            header, content = decode_message([frame.buffer for frame in frames])
+        except ProtocolError as error:
+            self._cannot_decode(name, error)
+            return True
+        self._corrupt = 0
+        self._handle(c.Arrived(name, header, content))
+        return True
+
+    def _cannot_decode(self, name: str, error: ProtocolError) -> None:
+        """A message that cannot be read is asked for again; a peer that sends nothing else is given up."""
+        self.rejects.count(name, "a data connection", str(error))
+        self._corrupt += 1
+        finish = hopeless(error, self._corrupt)
+        if finish is not None:
+            self._finish(finish)
+        self._handle(c.LinkBroken(name, str(error)))
+
+    # --- elements
+
+    def _deliver(self, command: c.Deliver) -> None:
+        if isinstance(command.content, DataServiceError):
+            self._put(Delivery((command,), [[None]], command.content))
+        else:
+            self._put(Delivery((command,), [self._part(command)]))
+
+    def _weave(self, command: c.Weave) -> None:
+        self._put(Delivery(command.parts, [self._part(part) for part in command.parts]))
+
+    def _part(self, command: c.Deliver) -> list[Any]:
+        """The next elements of a block that may be delivered in parts: in order, and each of them decoded once."""
+        header, stop = command.header, command.stop
+        if stop == header.count and header.task not in self._begun:
+            return list(command.content.elements(command.skip))
+        begun = self._begun.get(header.task)
+        if begun is None or begun[0] is not command.content:
+            begun = (command.content, command.content.elements(command.skip))
+        self._begun[header.task] = begun
+        if stop == header.count:
+            del self._begun[header.task]
+        return list(itertools.islice(begun[1], stop - command.skip))
+
+    def _finish(self, command: c.Finish) -> None:
+        if command.error == NotFoundError.__name__:
+            # The dispatcher has given this client up: what is queued here belongs to others by now.
+            while len(self.queue) > 1:
+                self.queue.pop()
+        self._put(End.by(command))
+
+    def _put(self, item: Delivery | End) -> None:
+        if isinstance(item, Delivery):
+            item.before = self._put_in
+            self._put_in = item.behind
+        self.queue.append(item)
+        if self._awaited:
+            self.wake()
+
+    def _release(self) -> None:
+        for name in [*self._links, *self._handovers]:
+            self._disconnect(c.DisconnectLink(name))
+        for socket in self._workers.values():
+            socket.close()
+        self._dispatcher.close()
+        endings.abandoned.discard(self.loop)
