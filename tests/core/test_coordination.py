@@ -74,7 +74,7 @@ def test_consumers_begin_when_all_are_there() -> None:
     assert desk.sent(m.IterationOpened).task_list.plan == m.Plan((), 0, {}, (1,))
     desk.open("l", 1)
     plan = desk.sent(m.IterationOpened).task_list.plan
-    indices = {task: index for index, task in enumerate(desk.tasks)}
+    indices = tuple((task, index) for index, task in enumerate(desk.tasks))
     assert plan == m.Plan((m.View(0, tuple((task, 0) for task in desk.tasks)),), 4, {}, indices=indices)
     assert {message.client: message.task_list.plan for message in desk.all_of(m.TasksChanged)}["k"] == plan
 

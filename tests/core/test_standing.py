@@ -67,10 +67,29 @@ def test_a_numbered_consumer_says_its_step() -> None:
     one = standing(reading, m.Reader(0))
     view = m.View(0, ((7000, 0), (7001, 0)))
     places = tuple(m.TaskPlace(task, 1, "w", "w") for task in (7000, 7001))
-    plan = m.Plan((view,), 20, {}, indices={7000: 4, 7001: 6})
+    plan = m.Plan((view,), 20, {}, indices=((7000, 4), (7001, 6)))
     reading.list(m.TaskList(1, places, False, plan))
     one.list(m.TaskList(1, places, False, plan))
     one.take(lineage(7000, 4, 1))
     found = one.checkpoint(0)
     assert (found.step, found.views) == (0, (m.View(0, ((4, 0), (6, 0))),))
     assert [(part.index, part.delivered) for part in found.tasks] == [(4, ())]
+
+
+def test_who_goes_on_knows_what_it_knew() -> None:
+    """Before any worker has told it, of the tasks that still owe something; it lacks nothing then."""
+    reading = Reading(None, lambda command: None)
+    before = standing(reading)
+    before.take(lineage(7000, 0, 2))
+    reading.passed.add(7000, 0, 5)
+    checkpoint = before.checkpoint(5)
+    again = Reading(None, lambda command: None)
+    places = m.TaskList(1, (m.TaskPlace(8000, 1, "w", "w", 0),), False)
+    opened = m.IterationOpened("k", 1, places, delivered_before={8000: ((0, 5),)})
+    one, other = standing(again), standing(again)
+    again.list(places)
+    other.begin(opened)
+    assert other.lacking == {8000}
+    one.begin(opened, checkpoint)
+    assert not one.lacking
+    assert one.checkpoint(0).tasks == checkpoint.tasks

@@ -629,7 +629,7 @@ def test_a_client_is_told_what_its_blocks_depend_on() -> None:
 
 
 def test_a_client_that_comes_late_is_told_everything() -> None:
-    """What others were told before it, it is told with its first block."""
+    """What others were told before it, it is told at once: of elements that were made it may know by the dispatcher."""
     host = Host(hosting=False)
     host.hear(D, m.WorkerRegistered("w"))
     host.host(ledger=3)
@@ -639,8 +639,9 @@ def test_a_client_that_comes_late_is_told_everything() -> None:
     host.make(0)
     host.link("l", "l-1")
     host.grant(8, client="l")
-    host.make(1)
     assert lineages(host)[0].ledger == ((Split(0, 0, 1), Split(0, 1, 2)),)
+    host.make(1)
+    assert not lineages(host)
 
 
 def test_those_who_share_a_cache_are_told_nothing() -> None:

@@ -25,7 +25,7 @@ from zmqdata.client.cuts import Cuts, answer_of, check_has_places
 from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, End
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
-from zmqdata.errors import DataServiceError, NotFoundError, ProtocolError
+from zmqdata.errors import DataServiceError, NotFoundError, ProtocolError, UnavailableError
 from zmqdata.messages import encode_checkpoint
 from zmqdata.transport import sockets
 from zmqdata.transport.local import SCHEME, Handover, find_handover
@@ -33,6 +33,9 @@ from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 
 log = logging.getLogger(__name__)
+
+LACKING = 10.0
+"""Seconds to wait for what workers have still to tell of tasks that others read before."""
 
 
 class ReaderShell:
@@ -112,6 +115,10 @@ class ReaderShell:
     def encoded(self, place: int) -> bytes:
         """The checkpoint of a place, from any thread. The loop's thread puts it together, while there is one."""
         check_has_places(self.core.profile.job)
+        deadline = time.monotonic() + LACKING
+        while self.core.standing.lacking and self.loop.thread.is_alive() and time.monotonic() < deadline:
+            with contextlib.suppress(queue.Empty):
+                queue.SimpleQueue[None]().get(timeout=0.02)
         return answer_of(self.loop, lambda: self._encoded(place))
 
     def ask_to_close(self) -> None:
@@ -130,6 +137,13 @@ class ReaderShell:
 
     def _encoded(self, place: int) -> bytes:
         self._report_partly()
+        if not self.core.opened and self.core.profile.resume:
+            return self.core.profile.resume
+        if self.core.standing.lacking:
+            raise UnavailableError(
+                f"workers have not told yet how tasks {sorted(self.core.standing.lacking)} can be continued, of which "
+                "other clients had elements before this one came. Take the state again in a while"
+            )
         return encode_checkpoint(self.core.checkpoint(place))
 
     def _report_taken(self) -> None:

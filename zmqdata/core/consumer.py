@@ -165,20 +165,17 @@ class ConsumerCore:
             if not self.opened:
                 self._tell_what_is_gone(message)
                 self.reading.begin(message.step)
-                self.standing.begin(message)
-                self._keep_order()
+                resumed = m.decode_checkpoint(self.profile.resume) if self.profile.resume else None
+                self.standing.begin(message, resumed)
+                if resumed is not None and resumed.order and not self.is_numbered:
+                    # An operation behind had elements, which have to come again as they came then.
+                    self.reading.keep_order(list(resumed.order), self.standing.indices)
             self.opened = True
             self._take_list(message.task_list, now)
 
     def _resume_awaited(self, message: m.ResumeAwaited, now: float) -> None:
         if message.client == self.profile.client:
             self._awaited = message.missing
-
-    def _keep_order(self) -> None:
-        """An operation behind had elements, which have to come again as they came then."""
-        order = m.decode_checkpoint(self.profile.resume).order if self.profile.resume else ()
-        if order and not self.is_numbered:
-            self.reading.keep_order(list(order), self.standing.indices)
 
     def _tell_what_is_gone(self, message: m.IterationOpened) -> None:
         if self.is_numbered:

@@ -127,7 +127,8 @@ class Coordination:
             return None
         end = _end_of(iteration, rounds)
         indices = {task: iteration.tasks[task].index for view in rounds.views for task, _ in view.tasks}
-        return m.Plan(tuple(rounds.views), rounds.horizon, iteration.totals, self.missing(iteration), end, indices)
+        known = tuple(sorted(indices.items()))
+        return m.Plan(tuple(rounds.views), rounds.horizon, iteration.totals, self.missing(iteration), end, known)
 
     def take(self, iteration: Iteration, client: str, steps: int, near: int, now: float) -> None:
         """Counts what a consumer reports, and moves the horizon before it gets there."""

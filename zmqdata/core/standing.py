@@ -43,14 +43,29 @@ class Standing:
         self._opened: m.IterationOpened | None = None
         self.indices: dict[int, int] = {}
         self._readers: tuple[str, ...] = ()
+        self._before: set[int] = set()
         self.kept = LineageKept()
 
-    def begin(self, opened: m.IterationOpened) -> None:
-        """The iteration is open: takes what was before this client came."""
+    def begin(self, opened: m.IterationOpened, resumed: m.Checkpoint | None = None) -> None:
+        """The iteration is open: takes what was before this client came, from its own checkpoint if it goes on."""
         self._opened = opened
         self.kept.begin(opened.sources)
         for task, ranges in opened.delivered_before.items():
             self._reading.passed.begin(task, ranges)
+        self._before = set(opened.delivered_before)
+        if resumed is not None:
+            numbers = {place.index: place.task for place in opened.task_list.tasks}
+            for part in resumed.tasks:
+                if part.index in numbers:
+                    origin = m.Origin(part.index, part.seed, part.shard, resumed.seed, resumed.num_shards)
+                    news = (0, numbers[part.index], 0, part.bases, part.ledger, part.states, origin)
+                    self.take(m.Lineage(*news))
+
+    @property
+    def lacking(self) -> set[int]:
+        """The tasks of which others had elements, and nothing was told yet."""
+        known = self._reading.tasks
+        return {task for task in self._before - self.kept.tasks.keys() if task in known and known[task].listed}
 
     def list(self, task_list: m.TaskList) -> None:
         """Notes which task is which, and who reads."""

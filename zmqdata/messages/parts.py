@@ -143,7 +143,7 @@ class Plan(Struct, frozen=True):
     totals: dict[int, int]
     missing: tuple[int, ...] = ()
     end: int | None = None
-    indices: dict[int, int] = {}
+    indices: tuple[tuple[int, int], ...] = ()
 
 
 class TaskList(Struct, frozen=True):
