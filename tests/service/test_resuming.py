@@ -104,9 +104,9 @@ def test_static_parts_go_on_with_other_places() -> None:
     def dataset(cluster: LocalCluster) -> Dataset:
         return Dataset.range(300).shuffle(10).apply(zmqdata.distribute(zmqdata.ShardingPolicy.DATA, cluster.target))
 
-    with LocalCluster(num_workers=2, in_process=True) as first:
+    with LocalCluster(num_workers=2, in_process=True, worker_addresses=["localhost"] * 2) as first:
         before, state = stopped(dataset(first), 70)
-    with LocalCluster(num_workers=3, in_process=True) as second:
+    with LocalCluster(num_workers=3, in_process=True, worker_addresses=["localhost"] * 3) as second:
         after = gone_on(dataset(second), state)
     assert numbers(before) + numbers(after) == Counter(range(300))
 
@@ -137,7 +137,7 @@ def test_consumers_in_step_go_on_together() -> None:
             zmqdata.distribute(
                 "distributed_epoch", cluster.target, job_name="step", consumer_index=index, num_consumers=2,
                 finite="drop", consumer_timeout=30.0,
-            )  # fmt: skip
+            )
         )
 
     with LocalCluster(num_workers=2, in_process=True) as first:
@@ -174,7 +174,7 @@ def test_a_missing_consumer_is_named() -> None:
             zmqdata.distribute(
                 "distributed_epoch", cluster.target, job_name="two", consumer_index=index, num_consumers=2,
                 finite="drop", consumer_timeout=2.0,
-            )  # fmt: skip
+            )
         )
 
     with LocalCluster(num_workers=1, in_process=True) as cluster:

@@ -56,6 +56,8 @@ class ServiceIterator(ElementIterator):
         endings.alive.add(self)
 
     def _begin_late(self) -> None:
+        if self._finalizer is not None:
+            return  # not even the lock: another thread may wait with it for an element
         with self._lock:
             if self._finalizer is None and not self._ended:
                 self._begin(self._profile)

@@ -111,7 +111,7 @@ class Reader(Struct, frozen=True):
 
 
 class TaskPlace(Struct, frozen=True):
-    """Where a client finds a task. ``worker == ""``: between two hosts, wait. ``index``: its number in the iteration."""
+    """Where a client finds a task, number ``index`` of its iteration. ``worker == ""``: between two hosts, wait."""
 
     task: int
     attempt: int
