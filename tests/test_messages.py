@@ -17,7 +17,8 @@ from zmqdata.core.worker import WorkerCore, WorkerProfile
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 KINDS = sorted(m.Message.__subclasses__(), key=lambda kind: kind.__name__)
-PARTS = [m.DatasetDescription, m.JobParameters, m.TaskPlace, m.TaskList, m.TaskDefinition, m.TaskReport, m.StreamGrant]
+PARTS = [m.DatasetDescription, m.JobParameters, m.TaskPlace, m.Plan, m.TaskList, m.TaskDefinition, m.TaskReport]
+PARTS += [m.StreamGrant, m.Origin]
 UNIONS = {
     "dispatcher": (wire.to_dispatcher, set(get_args(m.ToDispatcher))),
     "client": (wire.to_client, set(get_args(m.ToClient))),

@@ -6,6 +6,7 @@ Pure bookkeeping; what is sent, started and stopped is the worker core's affair.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from zmqdata import commands as c
@@ -89,6 +90,13 @@ class HostedTask:
             return None
         stream.told = news[1]
         return news[0]
+
+    def news_for_newcomers(self, usable: Callable[[Stream], bool]) -> list[tuple[str, m.Lineage]]:
+        """What clients are told who come late: of what others had of a task they can say nothing before."""
+        if not self.produced and not self.definition.skip:
+            return []
+        fresh = [one for one in self.dealing.streams.values() if one.told is None and usable(one)]
+        return [(one.client, news) for one in fresh if (news := self.news_for(one)) is not None]
 
     def report(self, now: float) -> m.TaskReport:
         """What the dispatcher is told of it."""

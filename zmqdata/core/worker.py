@@ -320,7 +320,8 @@ class WorkerCore:
 
     def _distribute(self, task: HostedTask) -> None:
         """Sends what may be sent of a task, and lets it produce what may be produced."""
-        self._tell_newcomers(task)
+        for client, news in task.news_for_newcomers(self._is_usable):
+            self.links.push(client, news, ())
         for stream, portion in task.dealing.deal(self._is_usable):
             header = m.Block(
                 0, *task.key, portion.first, portion.count, portion.skip, portion.size, portion.meta, portion.failure
@@ -329,14 +330,6 @@ class WorkerCore:
         self._commands += self.writing.drain(task.dealing)
         self._after_last(task)
         self._allow(task)
-
-    def _tell_newcomers(self, task: HostedTask) -> None:
-        """Tells who comes late of a task of which others had elements: it can not say where it is before."""
-        if task.produced or task.definition.skip:
-            for stream in task.dealing.streams.values():
-                news = task.news_for(stream) if stream.told is None and self._is_usable(stream) else None
-                if news is not None:
-                    self.links.push(stream.client, news, ())
 
     def _is_usable(self, stream: Stream) -> bool:
         return stream.open and self.links.is_bound(stream.client)
