@@ -82,8 +82,9 @@ class DispatcherConfig:
     worker_timeout_ms: int = milliseconds(
         10_000,
         "after how long a worker is lost whose machine vanished without a word, in milliseconds; one that is "
-        "connected is never lost, however silent, one whose connection ended is lost disconnect_grace_ms later; so long a static part waits for a worker that has not come, and a restarted dispatcher for the workers "
-        "that it had",
+        "connected is never lost, however silent, one whose connection ended is lost disconnect_grace_ms later; so "
+        "long a static part waits for a worker that has not come, and a restarted dispatcher for the workers that it "
+        "had",
     )
     worker_max_concurrent_snapshots: int = setting(
         SNAPSHOTS_PER_WORKER,
