@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from zmqdata.testing.cluster import await_condition, descendants
 
 LOOP = Path(__file__).with_name("training_loop.py")
 PATIENCE = 90.0
+CLIENT_TIMEOUT = 3.0
 UNREPORTED = 5.0
 """Seconds before its death of which a training loop may not have reported what it was handed."""
 
@@ -92,7 +94,8 @@ class Storm:
         self.kind, self.folder, self.count = kind, folder, count
         self.story: list[str] = []
         self.loops: list[TrainingLoop] = []
-        options: dict[str, Any] = {"heartbeat_interval_ms": 200, "client_timeout_ms": 3_000, "buffer_bytes": 1 << 17}
+        options: dict[str, Any] = {"heartbeat_interval_ms": 200, "buffer_bytes": 1 << 17}
+        options["client_timeout_ms"] = int(CLIENT_TIMEOUT * 1000)
         if kind == "static":
             options["worker_addresses"] = ("127.0.0.1:%port%",) * 2
         self.cluster = LocalCluster(2, worker_timeout_ms=4_000, **options)
@@ -208,7 +211,9 @@ class Storm:
             misfortune()
         await_condition(lambda: all(loop.has_ended() for loop in self.loops), PATIENCE, "the end")
         if self.kind in ("dynamic", "static"):
-            # Somebody must have what a loop that was killed last had not reported.
+            # Somebody must have what a loop that was killed had not reported, once it is known to be dead.
+            known = time.monotonic() + 2 * CLIENT_TIMEOUT
+            await_condition(lambda: time.monotonic() > known, PATIENCE, "the death of others to be noticed")
             self.add_loop()
             await_condition(lambda: all(loop.has_ended() for loop in self.loops), PATIENCE, "the end of the last one")
 
