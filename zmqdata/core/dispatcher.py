@@ -106,6 +106,7 @@ class DispatcherCore:
             times.gc_timeout,
             times.client_gone_timeout,
             policy.collects_dynamic,
+            times.client_timeout,
         )
         self.saves = Saves(self.out, self.hosting, durable)
         self.taking_back = TakingBack(self.out, self.workers, self.hosting.facts, self._request_splits)

@@ -188,6 +188,16 @@ class TaskDefinition(Struct, frozen=True):
     stream: int = 0
 
 
+class Lease(Struct, frozen=True):
+    """For how many ``seconds`` after a client has said what is answered it may hand out what it holds.
+
+    ``alone``: nobody else reads, so it needs no further answer, as long as it is not itself kept from running.
+    """
+
+    seconds: float
+    alone: bool = False
+
+
 class TaskReport(Struct, frozen=True):
     """What a worker says of a task it hosts: elements produced, total once known, seconds without progress.
 

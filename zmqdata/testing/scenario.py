@@ -13,6 +13,8 @@ from zmqdata.testing.world import DISPATCHER, SimulatedClient, SimulatedWorker, 
 STORM = 10.0
 PATIENCE = 90.0
 NEVER = 100_000.0
+RATES = (1.0, 1.0, 0.95, 0.999, 1.05)
+"""How fast the clocks of clients run."""
 
 
 class Scenario:
@@ -43,7 +45,7 @@ class Scenario:
 
     def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
         mode = self.random.choice(["DYNAMIC", "DYNAMIC", "DYNAMIC", "OFF", "DATA"])
-        times = DispatcherTimes(gc_timeout=NEVER)
+        times = DispatcherTimes(client_timeout=self.random.choice([2.0, 4.0, 15.0]), gc_timeout=NEVER)
         shards = self.random.randint(1, 4) if mode == "DATA" else 0
         return World(seed, mode, pipeline, self._faults(), times, shards=shards, journalled=True)
 
@@ -88,8 +90,11 @@ class Scenario:
             self.kill_client,
             self.close_client,
             self.stall_client,
+            self.freeze_client,
+            self.freeze_client,
             self.cut_worker,
             self.cut_worker,
+            self.cut_client,
             self.cut_client,
             self.cut_data,
             self.worsen,
@@ -113,6 +118,7 @@ class Scenario:
     def add_client(self) -> None:
         """A training loop joins."""
         client = self.world.add_client(limit=self.random.choice([None, None, 1, 5]))
+        client.rate = self.random.choice(RATES)
         self.world.laws.tell(client.name, "joins")
 
     def kill_worker(self) -> None:
@@ -160,6 +166,14 @@ class Scenario:
             seconds = self.random.choice([2.0, 20.0, 60.0])
             self.world.laws.tell(client.name, f"stalls for {seconds} s")
             client.stalled_until = self.world.clock.now + seconds
+
+    def freeze_client(self) -> None:
+        """A client is stopped, as by SIGSTOP or with the lid of a laptop, and goes on later."""
+        client = self._some_client()
+        if client is not None:
+            seconds = self.random.choice([1.0, 6.0, 14.0, 16.0, 30.0])
+            self.world.laws.tell(client.name, f"is frozen for {seconds} s")
+            client.freeze(seconds)
 
     def _cut(self, one: str, other: str) -> None:
         seconds = self.random.choice([0.3, 2.0, 5.0, 25.0])
