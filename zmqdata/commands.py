@@ -387,6 +387,13 @@ class HandedOut:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """Event: the worker shall leave, within ``patience`` seconds, once others have its tasks."""
+
+    patience: float
+
+
+@dataclass(frozen=True, slots=True)
 class CloseRequested:
     """Event: the user is done with the iterator."""
 

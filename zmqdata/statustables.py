@@ -56,6 +56,8 @@ def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
 def _worker_state(row: Row) -> str:
     if not row["connected"]:
         return "no connection"
+    if row["draining"]:
+        return "leaves"
     return "alive" if row["silent_seconds"] < 3 else f"silent for {row['silent_seconds']:.0f} s"
 
 

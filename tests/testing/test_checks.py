@@ -139,7 +139,7 @@ def test_nobody_hands_out_without_a_lease() -> None:
     """A client that was given up, and knows that others read, has stopped before."""
     court = Court()
     court.commit(u.CloseClientUpdate("k"))
-    with pytest.raises(LawBroken, match="k hands out .* without a lease"):
+    with pytest.raises(LawBroken, match=r"k hands out .* without a lease"):
         court.takes("k", 0, 1)
 
 

@@ -78,6 +78,18 @@ class Hosting:
             else:
                 self._give_up(task)
 
+    def drain(self, name: str) -> None:
+        """Takes the tasks of a worker that will leave, where another one can go on, or nobody reads them now."""
+        facts = self.facts[name]
+        facts.draining = True
+        for task in [self.out.state.tasks[n] for n in sorted(facts.tasks) if n in self.out.state.tasks]:
+            iteration = self.out.state.iterations[task.iteration]
+            unread = not iteration.clients and iteration.saving is None
+            if task.settled or not self._outlives_host(task):
+                continue
+            if unread or self.placement.best(task, iteration) is not None:
+                self.fence(task)
+
     def _give_up(self, task: Task) -> None:
         """Removes a copy that nobody reads any more."""
         iteration = self.out.state.iterations[task.iteration]
@@ -158,7 +170,7 @@ class Hosting:
         return self.out.state.tasks[number]
 
     def _employ(self, name: str, iteration: Iteration) -> None:
-        if iteration.failure is not None or not self.placement.may_host(name, iteration):
+        if iteration.failure is not None or not self.placement.takes_tasks(name, iteration):
             return
         if iteration.job.num_tasks is not None:
             for task in self.placement.share_of(name, iteration, self._orphans(iteration)):

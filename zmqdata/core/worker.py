@@ -13,6 +13,7 @@ from typing import Any
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.dealing import dealing_for
+from zmqdata.core.draining import Draining, goes_on_elsewhere
 from zmqdata.core.feeding import Feeding
 from zmqdata.core.feeds import SplitFeed
 from zmqdata.core.hosted import HostedTask
@@ -26,6 +27,8 @@ from zmqdata.core.writing import Writing
 DROPPED_KEPT = 10_000
 UNREAD_ELEMENTS = 8
 """Elements to have ready for the first client: as many as it asks for at first."""
+DRAIN_SECONDS = 6.0
+"""How long a worker that shall leave waits for others to take its tasks."""
 
 
 @dataclass
@@ -64,6 +67,8 @@ class WorkerCore:
         self.writing = Writing(profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute)
         self.feeding = Feeding(profile.worker, self._task, self._do)
         self.pipelines = Pipelines(profile.worker, self._do)
+        self.draining = Draining()
+        self.drained = False
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
         self._beat = -profile.heartbeat
@@ -75,6 +80,7 @@ class WorkerCore:
             c.Exhausted: self._exhausted,
             c.TaskFailed: self._task_failed,
             c.LinkBound: self._link_bound,
+            c.DrainRequested: self._drain,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
         }
@@ -99,6 +105,8 @@ class WorkerCore:
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event, now)
+        if not self.drained and self.draining.may_leave(now, (task.definition for task in self.tasks.values())):
+            self._leave()
         commands, self._commands = self._commands, []
         return commands
 
@@ -154,7 +162,8 @@ class WorkerCore:
         who = self.profile
         if self.registered:
             clients, readers = tuple(self.links.by_client), self.links.readers(now)
-            self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, reports, clients, readers))
+            told = (reports, clients, readers, self.draining.begun)
+            self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, *told))
         else:
             ask = m.RegisterWorker(who.worker, who.address, who.tags, who.python, who.version, reports)
             self._send(c.DISPATCHER, ask)
@@ -168,9 +177,23 @@ class WorkerCore:
         if not answer.known and self.registered:
             self.registered = False
             self._heartbeat(now)
+        if answer.draining and not self.draining.begun:
+            self._drain(c.DrainRequested(DRAIN_SECONDS), now)
         for task in [self.tasks[number] for number in answer.unwanted if number in self.tasks]:
             task.skip(answer.unwanted[task.definition.task])
             self._distribute(task)
+
+    def _drain(self, event: c.DrainRequested, now: float) -> None:
+        if not self.draining.begun:
+            self.draining.begin(now, event.patience)
+            self._do(c.Note("info", f"draining: {len(self.tasks)} tasks are handed over"))
+            self._heartbeat(now)
+
+    def _leave(self) -> None:
+        self.drained = True
+        left = sum(goes_on_elsewhere(task.definition) for task in self.tasks.values())
+        if left:
+            self._do(c.Note("warning", f"nobody has taken {left} tasks in time; they wait for another worker"))
 
     def _refused(self, peer: c.Peer, refusal: m.RequestRefused, now: float) -> None:
         if refusal.request == self.profile.worker:

@@ -42,6 +42,7 @@ def _worker(core: DispatcherCore, name: str, now: float) -> dict[str, Any]:
         "elements_per_second": round(facts.rate, 1),
         "silent_seconds": round(now - member.heard, 1),
         "connected": member.unreachable is None,
+        "draining": facts.draining,
     }
 
 

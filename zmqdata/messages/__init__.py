@@ -18,6 +18,8 @@ from zmqdata.messages.clients import (
     DatasetDescribed,
     DatasetRegistered,
     DescribeDataset,
+    DrainStarted,
+    DrainWorker,
     HoldingsReported,
     IterationClosed,
     IterationOpened,
@@ -98,6 +100,7 @@ ToDispatcher = (
     | HoldingsReported
     | CloseIteration
     | RequestStatus
+    | DrainWorker
     | StartSave
     | RegisterWorker
     | WorkerHeartbeat
@@ -121,6 +124,7 @@ ToClient = (
     | RequestHoldings
     | IterationClosed
     | StatusReported
+    | DrainStarted
     | SaveStarted
     | LinkOpened
     | LinkRefused
@@ -159,6 +163,8 @@ __all__ = [
     "DatasetDescription",
     "DatasetRegistered",
     "DescribeDataset",
+    "DrainStarted",
+    "DrainWorker",
     "DropTask",
     "EndOfTask",
     "Grant",

@@ -117,6 +117,16 @@ class StartSave(Message, frozen=True):
     compression: str | None = "AUTO"
 
 
+class DrainWorker(Message, frozen=True):
+    """From anybody who wants a worker to leave in good order; answered ``DrainStarted``, or refused if there is none.
+
+    ``worker`` is its name or its address, or a host: then all workers there are meant.
+    """
+
+    request: str
+    worker: str
+
+
 class RequestStatus(Message, frozen=True):
     """From anybody who wants to know how things stand at a dispatcher or a worker; answered ``StatusReported``."""
 
@@ -237,6 +247,13 @@ class IterationClosed(Message, frozen=True):
     """The client is forgotten; its last report has been counted."""
 
     client: str
+
+
+class DrainStarted(Message, frozen=True):
+    """These workers, by address, get no more tasks and will leave. Whether they have says the dispatcher's status."""
+
+    request: str
+    workers: tuple[str, ...]
 
 
 class StatusReported(Message, frozen=True):

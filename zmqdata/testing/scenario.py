@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from zmqdata import commands as c
+from zmqdata import messages as m
 from zmqdata.core.dispatcher import DispatcherTimes
 from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.runner import SimulatedPipeline
@@ -83,6 +85,8 @@ class Scenario:
             self.kill_worker,
             self.kill_worker,
             self.leave_worker,
+            self.drain_worker,
+            self.drain_worker,
             self.slow_worker,
             self.slow_worker,
             self.add_client,
@@ -136,6 +140,15 @@ class Scenario:
         if worker is not None:
             self.world.laws.tell(worker.name, "leaves")
             worker.leave()
+
+    def drain_worker(self) -> None:
+        """A worker hands its tasks over and ends, as it was told itself, or by way of the dispatcher."""
+        worker = self._some_worker()
+        if worker is not None and self.random.random() < 0.5:
+            self.world.laws.tell(worker.name, "is drained")
+            worker.drain()
+        elif worker is not None:
+            self.world.dispatcher.feed(c.Received("somebody", m.DrainWorker("request", worker.name)))
 
     def slow_worker(self) -> None:
         """A worker takes a second or two for what it made at once before."""

@@ -41,6 +41,7 @@ class SimulatedWorker(Node):
     def __init__(self, world: World, name: str, buffer_bytes: int) -> None:
         super().__init__(world, name, WorkerCore(WorkerProfile(name, name, buffer_bytes=buffer_bytes)))
         self.runners: dict[tuple[int, int], SimulatedRunner] = {}
+        self._leaving = False
         self._carriers: dict[type[Any], Callable[[Any], None]] = {
             c.StartTask: self._start,
             c.StopTask: self._stop,
@@ -75,6 +76,16 @@ class SimulatedWorker(Node):
         self.world.network.bind(command.link, self.name)
         event = c.LinkBound(command.link, f"data-of-{self.name}", "secret")
         self.world.clock.after(self.random.uniform(0.0, 0.01), lambda: self.feed(event))
+
+    def obey(self, event: object, commands: list[object]) -> None:
+        super().obey(event, commands)
+        if self.core.drained and not self._leaving:
+            self._leaving = True
+            self.leave()
+
+    def drain(self) -> None:
+        """Is told to hand its tasks over and to leave."""
+        self.feed(c.DrainRequested(self.random.choice([0.0, 2.0, 7.0])))
 
     def leave(self) -> None:
         """Ends in good order."""

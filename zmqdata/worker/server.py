@@ -19,7 +19,7 @@ from zmqdata import messages as m
 from zmqdata import savecommands as s
 from zmqdata import wire
 from zmqdata.config import DATA_PORT_MARK, DATA_TRANSPORTS, PORT_MARK, WorkerConfig
-from zmqdata.core.worker import WorkerCore, WorkerProfile
+from zmqdata.core.worker import DRAIN_SECONDS, WorkerCore, WorkerProfile
 from zmqdata.core.written import Written
 from zmqdata.errors import BY_NAME, DataServiceError, ProtocolError
 from zmqdata.pipelines.packing import zmqdata_version
@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 
 RUNNER_PATIENCE = 0.5
 ANSWER_PATIENCE = 5.0
+LOOK_AROUND = 0.5
 
 
 class WorkerShell:
@@ -92,6 +93,7 @@ class WorkerShell:
         self.registered = threading.Event()
         self.quiet = False
         self.emptied = threading.Event()
+        self.drained = threading.Event()
         self.refusal: DataServiceError | None = None
         self.loop.read(self.router, self._receive_client)
         self.loop.read(self.dispatcher, self._receive_dispatcher)
@@ -155,6 +157,12 @@ class WorkerShell:
             self.registered.set()
         if self.quiet and not self.core.owes_elements:
             self.emptied.set()
+        if self.core.drained:
+            self.drained.set()
+
+    def drain(self, patience: float) -> None:
+        """Has the tasks handed over to other workers; ``drained`` is set when they are, or the time is up."""
+        self._handle(c.DrainRequested(patience))
 
     def _report_soon(self, event: object) -> None:
         self.loop.post(lambda: self._handle(event))
@@ -367,6 +375,32 @@ class WorkerServer(Server[WorkerShell]):
         if shell.refusal is not None:
             raise shell.refusal
         return True
+
+    def drain(self, timeout: float = DRAIN_SECONDS) -> None:
+        """Takes no more tasks, and waits until other workers have those that it hosts. It is not stopped by that.
+
+        Nothing is lost or comes twice, whether or not somebody takes them. Copies of the input (mode OFF) are no task
+        that another worker could go on with; ``shutdown_quiet_period_ms`` is for them.
+
+        Args:
+            timeout: how many seconds to wait for workers that take the tasks.
+
+        Raises:
+            TypeError, ValueError: ``timeout`` is no time.
+
+        Ours: tf.data's worker leaves its tasks behind.
+        """
+        check_wait("timeout", timeout)
+        shell = self._own_shell()
+        if shell is not None and not self._stopped.is_set():
+            shell.loop.post(lambda: shell.drain(timeout))
+            shell.drained.wait(timeout + LOOK_AROUND)
+
+    @property
+    def drained(self) -> bool:
+        """Whether it was told to drain, here or by the dispatcher, and may be stopped."""
+        shell = self._own_shell()
+        return shell is not None and shell.drained.is_set()
 
     def num_tasks(self) -> int:
         """How many tasks it hosts now."""

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 CONFIGURATION_ERROR = 2
 """Exit code of a child that can never start; its supervisor ends with the same."""
 GRACE = 5.0
+DRAIN_GRACE = 10.0
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
 HEALTHY_AFTER = 30.0
@@ -46,6 +47,7 @@ class Child:
     error: str = ""
     started: float = 0.0
     was_ready: bool = False
+    leaves: bool = False
     deaths: int = 0
     restart_at: float = field(default=0.0)
 
@@ -177,12 +179,12 @@ class Supervisor:
                 code = self._mourn(child, child.process.returncode)
                 if code is not None:
                     return code
-            if child.process is None and time.monotonic() >= child.restart_at:
+            if child.process is None and not child.leaves and time.monotonic() >= child.restart_at:
                 self._start(child)
-        return None
+        return 0 if all(child.leaves and child.process is None for child in self.children) else None
 
     def _patience(self) -> float | None:
-        due = [child.restart_at for child in self.children if child.process is None]
+        due = [child.restart_at for child in self.children if child.process is None and not child.leaves]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _start(self, child: Child) -> None:
@@ -217,6 +219,8 @@ class Supervisor:
         if kind == "ready":
             child.was_ready = True
             self._say(text)
+        elif kind == "draining":
+            child.leaves = True
         elif kind == "error":
             child.error = text
 
@@ -226,6 +230,10 @@ class Supervisor:
         if returncode == CONFIGURATION_ERROR and not child.was_ready:
             self.error = child.error or "a child could not start; see the lines above"
             return CONFIGURATION_ERROR
+        if child.leaves:
+            log.info("%s has left: it was told to drain", child.title)
+            self._discard(child)
+            return None
         lived = time.monotonic() - child.started
         child.deaths = 1 if lived >= HEALTHY_AFTER else child.deaths + 1
         title, how = child.title, describe_exit(returncode)
@@ -257,8 +265,8 @@ class Supervisor:
         living = [child for child in self.children if child.process is not None]
         for child in living:
             assert child.process is not None
-            child.process.send_signal(signal.SIGTERM)
-        grace = GRACE + self._quiet_period
+            child.process.send_signal(signal.SIGINT if self._signals.hurried else signal.SIGTERM)
+        grace = (GRACE if self._signals.hurried else DRAIN_GRACE) + self._quiet_period
         deadline = time.monotonic() + grace
         for child in living:
             assert child.process is not None
