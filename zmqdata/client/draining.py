@@ -30,7 +30,7 @@ def drain(service: str, worker: str, timeout: float = 15.0) -> tuple[list[str], 
     Example:
         >>> from zmqdata.dispatcher.server import DispatchServer
         >>> with DispatchServer() as dispatcher:
-        ...     drain(dispatcher.target, "10.0.0.1")
+        ...     drain(dispatcher.target, "10.0.0.1")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         zmqdata.errors.NotFoundError: No worker '10.0.0.1' is registered; there is none. ...
 
