@@ -387,13 +387,6 @@ class HandedOut:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainRequested:
-    """Event: the worker shall leave, within ``patience`` seconds, once others have its tasks."""
-
-    patience: float
-
-
-@dataclass(frozen=True, slots=True)
 class CloseRequested:
     """Event: the user is done with the iterator."""
 
@@ -447,11 +440,6 @@ class Finish:
     error: str = ""
     text: str = ""
     failure: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class DropQueued:
-    """Command: what was delivered and not handed out belongs to others by now; forget it, the reports of it too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.pipelines import PIPELINES_KEPT
 from zmqdata.core.worker import DROPPED_KEPT, UNREAD_ELEMENTS, WorkerCore, WorkerProfile
+from zmqdata.leavecommands import DrainRequested
 from zmqdata.splits import Split
 from zmqdata.testing import Transcript
 
@@ -550,9 +551,9 @@ def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
 def test_a_worker_that_is_told_to_leave_says_so_until_its_tasks_are_gone() -> None:
     """It tells the dispatcher at once and in each heartbeat, and may be ended when nothing is left here."""
     host = Host()
-    host.feed(c.DrainRequested(6.0))
+    host.feed(DrainRequested(6.0))
     assert host.sent(m.WorkerHeartbeat).draining
-    host.feed(c.DrainRequested(6.0))
+    host.feed(DrainRequested(6.0))
     assert host.commands == []
     host.wait(1.0)
     assert host.sent(m.WorkerHeartbeat).draining
@@ -564,7 +565,7 @@ def test_a_worker_that_is_told_to_leave_says_so_until_its_tasks_are_gone() -> No
 def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
     """Its time is limited; it goes on with its work until then, and says what it leaves behind."""
     host = Host()
-    host.feed(c.DrainRequested(6.0))
+    host.feed(DrainRequested(6.0))
     host.host(attempt=2)
     assert host.core.tasks[1].definition.attempt == 2
     host.wait(6.0)

@@ -18,6 +18,7 @@ from zmqdata.core.readlinks import LinkProfile, ReadLinks
 from zmqdata.core.stepping import Stepping
 from zmqdata.core.telling import Telling
 from zmqdata.errors import NotFoundError, ResourceExhaustedError
+from zmqdata.leavecommands import DropQueued
 
 HEARTBEAT = 1.0
 REPEAT = 1.0
@@ -243,7 +244,7 @@ class ConsumerCore:
     def _drop_queued(self) -> None:
         self.lease.end()
         self.reading.waiting = 0
-        self._do(c.DropQueued())
+        self._do(DropQueued())
 
     def _holdings(self, ask: m.RequestHoldings, now: float) -> None:
         if ask.client != self.client:

@@ -23,6 +23,7 @@ from zmqdata.core.sendlinks import Link, SendLinks
 from zmqdata.core.streams import Stream
 from zmqdata.core.window import fitting
 from zmqdata.core.writing import Writing
+from zmqdata.leavecommands import DrainRequested
 
 DROPPED_KEPT = 10_000
 UNREAD_ELEMENTS = 8
@@ -80,7 +81,7 @@ class WorkerCore:
             c.Exhausted: self._exhausted,
             c.TaskFailed: self._task_failed,
             c.LinkBound: self._link_bound,
-            c.DrainRequested: self._drain,
+            DrainRequested: self._drain,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
         }
@@ -178,12 +179,12 @@ class WorkerCore:
             self.registered = False
             self._heartbeat(now)
         if answer.draining and not self.draining.begun:
-            self._drain(c.DrainRequested(DRAIN_SECONDS), now)
+            self._drain(DrainRequested(DRAIN_SECONDS), now)
         for task in [self.tasks[number] for number in answer.unwanted if number in self.tasks]:
             task.skip(answer.unwanted[task.definition.task])
             self._distribute(task)
 
-    def _drain(self, event: c.DrainRequested, now: float) -> None:
+    def _drain(self, event: DrainRequested, now: float) -> None:
         if not self.draining.begun:
             self.draining.begin(now, event.patience)
             self._do(c.Note("info", f"draining: {len(self.tasks)} tasks are handed over"))

@@ -22,6 +22,7 @@ from zmqdata.config import DATA_PORT_MARK, DATA_TRANSPORTS, PORT_MARK, WorkerCon
 from zmqdata.core.worker import DRAIN_SECONDS, WorkerCore, WorkerProfile
 from zmqdata.core.written import Written
 from zmqdata.errors import BY_NAME, DataServiceError, ProtocolError
+from zmqdata.leavecommands import DrainRequested
 from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.settings import check_type, check_wait
 from zmqdata.transport import sockets
@@ -162,7 +163,7 @@ class WorkerShell:
 
     def drain(self, patience: float) -> None:
         """Has the tasks handed over to other workers; ``drained`` is set when they are, or the time is up."""
-        self._handle(c.DrainRequested(patience))
+        self._handle(DrainRequested(patience))
 
     def _report_soon(self, event: object) -> None:
         self.loop.post(lambda: self._handle(event))
