@@ -132,6 +132,43 @@ def drain_worker(chosen: argparse.Namespace, program: str) -> int:
     return complain(program, f"{', '.join(stayed)} has not left within {wanted.timeout:g} s", 1)
 
 
+# --- audit
+
+
+def audit_main(arguments: Sequence[str], program: str = "zmqdata audit") -> int:
+    """Prints what became of a job's splits and elements; returns the exit code, 1 when nobody answers."""
+    parser = Arguments(
+        prog=program,
+        description="Tells what became of a job: splits handed out, finished and re-hosted, elements delivered to each "
+        "client, duplicates dropped, elements left out.",
+        epilog=PRECEDENCE,
+    )
+    parser.add_argument("job", metavar="JOB", help="the name of the job, as 'zmqdata status' shows it")
+    add_settings(parser, DispatcherSettings)
+    parser.add_argument("--json", action="store_true", help="print a JSON array with an object for each repetition")
+    chosen = parser.parse_args(arguments)
+    return guarded(program, lambda: show_audit(chosen))
+
+
+def show_audit(chosen: argparse.Namespace) -> int:
+    """Asks for the audit of a job and prints it."""
+    wanted = chosen_settings(DispatcherSettings, chosen)
+    check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
+    from zmqdata.client.auditing import audit
+
+    found = audit(wanted.dispatcher_address, chosen.job, wanted.timeout)
+    if chosen.json:
+        say(json.dumps(found, indent=2))
+        return 0
+    from rich.console import Console
+
+    from zmqdata.statustables import audit_table
+
+    for one in found:
+        Console().print(audit_table(one))
+    return 0
+
+
 # --- save-status
 
 

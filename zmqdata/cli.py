@@ -13,7 +13,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from zmqdata.asking import StatusSettings, drain_main, save_status_main, status_main
+from zmqdata.asking import StatusSettings, audit_main, drain_main, save_status_main, status_main
 from zmqdata.commandline import (
     PRECEDENCE,
     Arguments,
@@ -36,7 +36,7 @@ LOOK_AROUND = 0.5
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> int:
-    """Runs ``zmqdata dispatcher|worker|status|drain|save-status``.
+    """Runs ``zmqdata dispatcher|worker|status|drain|audit|save-status``.
 
     Args:
         arguments: without the program's name; None: those of this process.
@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
         "worker": worker_main,
         "status": status_main,
         "drain": drain_main,
+        "audit": audit_main,
         "save-status": save_status_main,
     }
     parser = Arguments(

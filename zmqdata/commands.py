@@ -302,6 +302,7 @@ class Exhausted:
     attempt: int
     total: int
     dropped: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What cores and shells tell each other when a worker is to leave, or a client was given up. No behaviour is in here."""
+"""What cores and shells tell each other when a worker shall leave, or a client was given up. No behaviour here."""
 
 from __future__ import annotations
 

@@ -693,3 +693,17 @@ def test_time_in_which_we_were_stopped_is_not_silence() -> None:
     assert not reader.all_of(c.Finish)
     assert not reader.core.lease.holds(reader.now)
     assert reader.all_of(m.ClientHeartbeat)
+
+
+def test_repeats_are_counted_and_told() -> None:
+    """A block that has come before, and one of an attempt that does not count, are dropped and told of."""
+    reader = Reader(place())
+    reader.block(0, 3)
+    reader.block(0, 3)
+    reader.list(2, place(attempt=2))
+    reader.block(3, 2, attempt=1)
+    assert not reader.all_of(c.Deliver)
+    reader.wait(1.0)
+    assert reader.sent(m.ClientHeartbeat).repeats == 5
+    reader.feed(c.CloseRequested())
+    assert reader.sent(m.CloseIteration).repeats == 5

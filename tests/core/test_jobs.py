@@ -151,11 +151,11 @@ def test_deliveries_are_written_once() -> None:
     desk.open("k")
     task = desk.task()
     desk.beat("k", {task: ((0, 3),), 1: ((0, 9),)})
-    assert desk.only(c.Commit).update == u.DeliverUpdate(task, ((0, 3),))
+    assert desk.only(c.Commit).update == u.DeliverUpdate(task, ((0, 3),), "k")
     desk.beat("k", {task: ((0, 3),)})
     assert [type(one) for one in desk.done()] == [m.ClientHeartbeatAnswered]
     desk.beat("k", {task: ((0, 5),)})
-    assert desk.only(c.Commit).update == u.DeliverUpdate(task, ((3, 5),))
+    assert desk.only(c.Commit).update == u.DeliverUpdate(task, ((3, 5),), "k")
 
 
 def test_the_last_delivery_settles_a_task() -> None:
@@ -199,7 +199,7 @@ def test_the_last_report_counts() -> None:
     task = desk.task()
     desk.close("k", {task: ((0, 2),)})
     assert [getattr(one, "update", one) for one in desk.done()] == [
-        u.DeliverUpdate(task, ((0, 2),)),
+        u.DeliverUpdate(task, ((0, 2),), "k"),
         u.CloseClientUpdate("k"),
         m.IterationClosed("k"),
     ]
@@ -443,3 +443,27 @@ def test_clients_of_a_dispatcher_without_a_journal_are_not_given_up() -> None:
     desk.beat("unknown")
     refused = desk.only(m.RequestRefused)
     assert (refused.error, refused.given_up) == ("UnavailableError", False)
+
+
+# --- what is counted
+
+
+def test_repeats_are_written_when_they_grow() -> None:
+    """A client tells how many elements came to it again; an old report changes nothing."""
+    desk = Desk()
+    desk.open("k")
+    for repeats, written in ((0, False), (3, True), (3, False), (2, False), (5, True)):
+        desk.done()
+        desk.jobs.heartbeat("k", m.ClientHeartbeat("k", 0, 0, {}, repeats=repeats), 0.0)
+        assert any(isinstance(one, c.Commit) for one in desk.done()) == written
+    assert desk.out.state.iterations[2000].tally.repeats == {"k": 5}
+
+
+def test_an_audit_outlives_its_job() -> None:
+    """What is collected is remembered with its audit."""
+    desk = Desk(gc_timeout=0.0)
+    desk.open("k")
+    task = desk.task()
+    desk.close("k", {task: ((0, 4),)})
+    desk.jobs.collect_unused(1.0)
+    assert desk.jobs.collected[0].audit["elements"]["delivered"] == 4

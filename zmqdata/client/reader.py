@@ -20,6 +20,7 @@ import zmq
 
 from zmqdata import commands as c
 from zmqdata import wire
+from zmqdata.client.auditing import audit_of_repetition
 from zmqdata.client.calls import client_context
 from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.deliveries import DeliveryQueue, Strides
@@ -398,6 +399,20 @@ class ServiceIterator(ElementIterator):
             self._shell.queue.wake()
             self._finalizer.detach()
             self._shell.loop.join(GOODBYE)
+
+    def audit(self) -> dict[str, Any]:
+        """What became of the splits and elements of this repetition of the job, as ``zmqdata.audit`` tells it.
+
+        What this iterator has handed out is in it after a second, or as soon as it has ended or was closed.
+
+        Raises:
+            NotFoundError: the dispatcher does not know the job, or not any more.
+            UnavailableError: the dispatcher has not answered.
+
+        Ours: tf.data has nothing of the kind.
+        """
+        who = self._shell.core.profile
+        return audit_of_repetition(who.service, who.job.name, who.repetition)
 
     def _after_fork(self) -> None:
         self._strides.end()

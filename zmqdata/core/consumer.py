@@ -186,7 +186,7 @@ class ConsumerCore:
         self._near = self.reading.near
         self._unreported_bytes = 0
         beat, version = self.lease.speak(now), self.task_list.version
-        told = (version, report, delivered, steps, self._near, beat, self.lease.alone)
+        told = (version, report, delivered, steps, self._near, beat, self.lease.alone, self.reading.repeats)
         self._send(m.ClientHeartbeat(self.client, *told))
 
     def _next_report(self) -> tuple[int, dict[int, m.Ranges], int]:
@@ -351,7 +351,7 @@ class ConsumerCore:
 
     def _goodbye(self, now: float) -> None:
         self._asked = now
-        self._send(m.CloseIteration(self.client, *self._next_report()))
+        self._send(m.CloseIteration(self.client, *self._next_report(), self.reading.repeats))
 
     def _tick_leaving(self, now: float) -> None:
         if self._left:

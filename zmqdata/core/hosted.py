@@ -35,6 +35,7 @@ class HostedTask:
     unread: int | None = 0
     total: int | None = None
     dropped: int = 0
+    left_out: int = 0
     hungry: bool = False
     incomplete: bool = False
     failure: bytes = b""
@@ -73,5 +74,13 @@ class HostedTask:
         idle = 0.0 if self.total is not None else now - self.progress
         incomplete = self.incomplete or any(stream.lacking for stream in self.dealing.streams.values())
         return m.TaskReport(
-            *self.key, self.produced, self.total, idle, incomplete, self.skipped, self.dropped, self.failure
+            *self.key,
+            self.produced,
+            self.total,
+            idle,
+            incomplete,
+            self.skipped,
+            self.dropped,
+            self.failure,
+            self.left_out,
         )

@@ -116,7 +116,7 @@ class Hosting:
             elif report.failure:
                 self._fail_with(task, report.failure)
             elif report.total is not None and task.total is None:
-                self._end(task, report.total, report.dropped)
+                self._end(task, report.total, report)
         for number in sorted(facts.tasks):
             task = self.out.state.tasks.get(number)
             if task is None or task.worker != name or task.settled:
@@ -139,9 +139,9 @@ class Hosting:
         self.holdings.forget(task.task)
         self.lists.tell(self.out.state.iterations[task.iteration])
 
-    def _end(self, task: Task, total: int, dropped: int) -> None:
+    def _end(self, task: Task, total: int, report: m.TaskReport) -> None:
         iteration = self.out.state.iterations[task.iteration]
-        self.out.commit(u.EndTaskUpdate(task.task, total, dropped))
+        self.out.commit(u.EndTaskUpdate(task.task, total, report.dropped, report.left_out))
         if iteration.rounds is not None:
             # Consumers pass the steps of a task that has ended when they know that it has.
             self.lists.tell(iteration)

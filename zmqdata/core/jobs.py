@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import Peer
 from zmqdata.core.admission import Admission
+from zmqdata.core.audit import audit_of
 from zmqdata.core.coordination import Coordination
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.leases import Leases
@@ -30,6 +32,7 @@ class CollectedIteration:
     repetition: int
     job: m.JobParameters
     finished: bool
+    audit: dict[str, Any]
 
 
 class Jobs:
@@ -160,7 +163,7 @@ class Jobs:
         self.leases.heard(beat)
         self.clients.heard(beat.client, peer, now)
         self.absent.discard(beat.client)
-        self.count(iteration, beat.delivered)
+        self.count(iteration, beat.client, beat.delivered, beat.repeats)
         self.coordination.take(iteration, beat.client, beat.steps, beat.near, now)
         if iteration.failure is not None:
             self.hosting.refuse_failed(beat.client, iteration)
@@ -187,15 +190,17 @@ class Jobs:
         number = self.out.state.client_iteration.get(client)
         return None if number is None else self.out.state.iterations.get(number)
 
-    def count(self, iteration: Iteration, delivered: dict[int, m.Ranges]) -> None:
-        """Commits what a client reported as handed to its training loop, once."""
+    def count(self, iteration: Iteration, client: str, delivered: dict[int, m.Ranges], repeats: int) -> None:
+        """Commits what a client reported as handed to its training loop, once, and what it dropped of repeats."""
+        if repeats > iteration.tally.repeats.get(client, 0):
+            self.out.commit(u.CountRepeatsUpdate(iteration.iteration, client, repeats))
         for number, ranges in delivered.items():
             task = iteration.tasks.get(number)
             if task is None or iteration.rounds is not None:
                 continue
             fresh = RangeSet(gap for first, stop in ranges for gap in task.delivered.missing(first, stop))
             if fresh:
-                self.out.commit(u.DeliverUpdate(number, fresh.ranges))
+                self.out.commit(u.DeliverUpdate(number, fresh.ranges, client))
                 if task.settled:
                     self.hosting.settle(task)
 
@@ -203,7 +208,7 @@ class Jobs:
         """Counts a client's last report and forgets it."""
         iteration = self.iteration_of(goodbye.client)
         if iteration is not None:
-            self.count(iteration, goodbye.delivered)
+            self.count(iteration, goodbye.client, goodbye.delivered, goodbye.repeats)
             self.coordination.take(iteration, goodbye.client, goodbye.steps, 0, now)
             self._forget(goodbye.client, iteration, now)
         self.out.send(peer, m.IterationClosed(goodbye.client))
@@ -270,6 +275,8 @@ class Jobs:
         for iteration in self.out.state.passes[job].values():
             self.hosting.forget_iteration(iteration)
             self.collected.append(
-                CollectedIteration(iteration.iteration, iteration.repetition, iteration.job, iteration.finished)
+                CollectedIteration(
+                    iteration.iteration, iteration.repetition, iteration.job, iteration.finished, audit_of(iteration)
+                )
             )
         self.out.commit(u.RemoveJobUpdate(job))

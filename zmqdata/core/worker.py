@@ -280,7 +280,7 @@ class WorkerCore:
         if task is not None and task.total is None:
             task.total = task.produced = event.total
             self.writing.end(task.dealing)
-            task.dropped = event.dropped
+            task.dropped, task.left_out = event.dropped, event.left_out
             for feed in task.feeds:
                 feed.ask = None  # what was asked for ahead of time is not needed
             self._distribute(task)

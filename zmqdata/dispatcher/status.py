@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from zmqdata.config import DispatcherConfig
+from zmqdata.core.audit import audit_of
 from zmqdata.core.dispatcher import DispatcherCore
 from zmqdata.core.jobs import CollectedIteration
 from zmqdata.core.state import Iteration, Task
@@ -29,6 +30,12 @@ def status_of(
         "tasks": [_task(core, task) for iteration in iterations for task in iteration.tasks.values()],
         "rejected": dict(rejected),
     }
+
+
+def audits_of(core: DispatcherCore, job: str) -> list[dict[str, Any]]:
+    """What became of splits and elements of a job, for each of its repetitions, those included that were collected."""
+    gone = [one.audit for one in core.jobs.collected if one.job.name == job]
+    return gone + [audit_of(iteration) for iteration in core.state.passes.get(job, {}).values()]
 
 
 def _worker(core: DispatcherCore, name: str, now: float) -> dict[str, Any]:

@@ -12,6 +12,7 @@ tasks are numbered by the dispatcher. Ranges of elements are half-open pairs ``(
 from __future__ import annotations
 
 from zmqdata.messages.clients import (
+    AuditReported,
     ClientHeartbeat,
     ClientHeartbeatAnswered,
     CloseIteration,
@@ -26,6 +27,7 @@ from zmqdata.messages.clients import (
     OpenIteration,
     PieceStored,
     RegisterDataset,
+    RequestAudit,
     RequestHoldings,
     RequestPart,
     RequestRefused,
@@ -101,6 +103,7 @@ ToDispatcher = (
     | CloseIteration
     | RequestStatus
     | DrainWorker
+    | RequestAudit
     | StartSave
     | RegisterWorker
     | WorkerHeartbeat
@@ -125,6 +128,7 @@ ToClient = (
     | IterationClosed
     | StatusReported
     | DrainStarted
+    | AuditReported
     | SaveStarted
     | LinkOpened
     | LinkRefused
@@ -152,6 +156,7 @@ ToWorker = (
 OnLink = Block | EndOfTask
 
 __all__ = [
+    "AuditReported",
     "Block",
     "ChunkCommitted",
     "ChunkWritten",
@@ -196,6 +201,7 @@ __all__ = [
     "RegisterDataset",
     "RegisterWorker",
     "ReleaseClient",
+    "RequestAudit",
     "RequestHoldings",
     "RequestPart",
     "RequestPiece",

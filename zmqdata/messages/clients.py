@@ -73,7 +73,8 @@ class ClientHeartbeat(Message, frozen=True):
     ``delivered``: ranges per task handed to the training loop, each sent again until its ``report`` number is
     acknowledged. ``task_version`` is the last task list seen. A numbered consumer reports ``steps`` instead: its
     training loop has taken what there is in all steps below. ``near``: the horizon that it will reach soon. ``beat``
-    numbers heartbeats. ``alone``: it believes that nobody else reads (``Lease``).
+    numbers heartbeats. ``alone``: it believes that nobody else reads (``Lease``). ``repeats``: so many elements have
+    come to it again, and were dropped.
     """
 
     client: str
@@ -84,6 +85,7 @@ class ClientHeartbeat(Message, frozen=True):
     near: int = 0
     beat: int = 0
     alone: bool = False
+    repeats: int = 0
 
 
 class HoldingsReported(Message, frozen=True):
@@ -102,6 +104,7 @@ class CloseIteration(Message, frozen=True):
     report: int
     delivered: dict[int, Ranges]
     steps: int = 0
+    repeats: int = 0
 
 
 class StartSave(Message, frozen=True):
@@ -125,6 +128,13 @@ class DrainWorker(Message, frozen=True):
 
     request: str
     worker: str
+
+
+class RequestAudit(Message, frozen=True):
+    """From anybody who wants to know what became of a job's elements; answered ``AuditReported`` or refused."""
+
+    request: str
+    job: str
 
 
 class RequestStatus(Message, frozen=True):
@@ -254,6 +264,13 @@ class DrainStarted(Message, frozen=True):
 
     request: str
     workers: tuple[str, ...]
+
+
+class AuditReported(Message, frozen=True):
+    """What became of splits and elements, in a JSON array with an object for each repetition of the job."""
+
+    request: str
+    audit: bytes
 
 
 class StatusReported(Message, frozen=True):

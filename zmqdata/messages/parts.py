@@ -204,7 +204,8 @@ class TaskReport(Struct, frozen=True):
     ``incomplete``: a client that is gone was handed elements that it did not report, and the worker has forgotten
     them; the dispatcher begins a new attempt, which makes them again. ``skipped``: elements that each trainer of a
     shared cache was too slow for. ``dropped``: elements at its end that were too few for a round. ``failure``: why the
-    task as a whole can not run, in the form of ``Block.failure``; it has no end then.
+    task as a whole can not run, in the form of ``Block.failure``; it has no end then. ``left_out``: elements that could
+    not be made, and were left out as the pipeline wants it, known at the end.
     """
 
     task: int
@@ -216,6 +217,7 @@ class TaskReport(Struct, frozen=True):
     skipped: dict[str, int] = {}
     dropped: int = 0
     failure: bytes = b""
+    left_out: int = 0
 
 
 class StreamGrant(Struct, frozen=True):
