@@ -2,7 +2,7 @@
 
     python examples/quickstart.py                     # a dispatcher and two workers on this machine
     python examples/quickstart.py --service tcp://HOST:5050    # servers that run already, here or elsewhere
-    python examples/quickstart.py --kill-worker       # kills a worker in the middle of the first epoch
+    python examples/quickstart.py --kill-worker       # kills a worker in the midst of the first epoch
     python examples/quickstart.py --local             # the same pipeline in this process, without any server
 
 The input is the source of Python's own standard library, so nothing is downloaded. All that concerns zmqdata is in
@@ -161,7 +161,7 @@ def train(
 ) -> Record:
     """Trains ``epochs`` times over the dataset and notes which windows came, and how long they were waited for.
 
-    The ``accident`` happens in the middle of the first epoch.
+    The ``accident`` happens in the midst of the first epoch, while much is still to be made.
     """
     record = Record()
     started = time.perf_counter()
@@ -172,7 +172,7 @@ def train(
                 record.seen.update(zip(batch["file"].tolist(), batch["number"].tolist(), strict=True))
                 bar.set_postfix(loss=f"{np.mean(record.losses[-50:]):.2f} bits/byte", refresh=False)
                 bar.update(len(batch["number"]))
-                if not record.accidents and 2 * bar.n >= windows:
+                if not record.accidents and 10 * bar.n >= windows:
                     record.accidents = 1
                     accident()
     record.seconds = time.perf_counter() - started

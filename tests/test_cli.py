@@ -20,12 +20,13 @@ from zmqdata.settings import declaration_of, default_of, variable_of
 
 HERE = "tcp://127.0.0.1:5050"
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(lambda word: word.strip())
+PLACES = WORDS.filter(lambda word: word.split() == [word] and not word[-1].isdecimal())
 MILLISECONDS = st.integers(1, 10**9)
 DISPATCHERS = st.builds(
     DispatcherConfig,
     port=st.integers(0, 65535),
     work_dir=st.none() | WORDS,
-    worker_addresses=st.lists(WORDS, max_size=3).map(tuple),
+    worker_addresses=st.lists(PLACES, max_size=3).map(tuple),
     gc_dynamic_sharding_jobs=st.booleans(),
     deployment_mode=st.sampled_from(["COLOCATED", "REMOTE", "HYBRID"]),
     job_gc_timeout_ms=st.integers(-1, 10**9),

@@ -385,3 +385,46 @@ def test_contradictions_with_the_environment_are_named(monkeypatch: pytest.Monke
     monkeypatch.setenv("ZMQDATA_DATA_PORTS", "7000-7100")
     with pytest.raises(ValueError, match=r"give one of the two \(the environment has ZMQDATA_DATA_PORTS=7000-7100\)"):
         WorkerConfig.from_environment(dispatcher_address=HERE, data_transfer_port=7000)
+
+
+@pytest.mark.parametrize("bad", [{"a", "b"}, frozenset({"a"})])
+def test_places_have_an_order(bad: Any) -> None:
+    """A set of worker addresses is refused: an address's place is its worker's part of the input."""
+    with pytest.raises(TypeError, match=r"`worker_addresses` must be a list.* set has no order"):
+        DispatcherConfig(worker_addresses=bad)
+
+
+@pytest.mark.parametrize(
+    ("entries", "text"),
+    [
+        (["a:5000", "b", "A:5000"], "'A:5000' twice"),
+        (["tcp://a:5000", "tcp://a:5000"], "twice"),
+        (["[::1]:5000", "[::1]:5000"], "twice"),
+        (["a b"], "spaces"),
+        ([" a"], "spaces"),
+        (["a\n"], "spaces"),
+        (["a:0"], "port 0 in 'a:0'"),
+        (["a:65536"], "port 65536"),
+        (["a:" + "9" * 5000], "port 9999"),
+    ],
+)
+def test_places_that_nobody_could_take_are_refused(entries: list[str], text: str) -> None:
+    """A static job would wait for a second worker at one port, and for one at a port that does not exist."""
+    with pytest.raises(ValueError, match=text):
+        DispatcherConfig(worker_addresses=entries)  # type: ignore[arg-type]  # a list becomes a tuple
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        ("a:5000", "a:5001"),
+        ("a", "a"),
+        ("a:%port%", "a:%port%"),
+        ("a:worker", "a:worker"),
+        ("::1", "::1"),
+        ("[::1]:5", "::1"),
+    ],
+)
+def test_places_of_one_host_are_as_many_as_wanted(entries: tuple[str, ...]) -> None:
+    """Open and named ports may be the same; an IPv6 address without brackets has no port."""
+    assert DispatcherConfig(worker_addresses=entries).worker_addresses == entries

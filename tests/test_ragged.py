@@ -185,3 +185,10 @@ def test_a_spec_shows_all_that_it_says() -> None:
     """The repr of a spec is the call that makes it."""
     spec = RaggedTensorSpec((None, None), "U", row_splits_dtype="int32")
     assert repr(spec) == "RaggedTensorSpec(shape=(None, None), dtype=str, ragged_rank=1, row_splits_dtype=int32)"
+
+
+@pytest.mark.parametrize("bad", [1.5, True, "1", [1], float("nan")])
+def test_a_ragged_rank_is_a_whole_number(bad: Any) -> None:
+    """A number of axes that is none is refused by name."""
+    with pytest.raises(TypeError, match="ragged_rank must be int or None"):
+        RaggedTensorSpec((None, None), "int64", ragged_rank=bad)

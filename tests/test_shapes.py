@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata.shapes import checked_shape, dtype_name, merged_shape, shape_admits, without_width
+from zmqdata.shapes import checked_dtype, checked_shape, dtype_name, merged_shape, shape_admits, without_width
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,20 @@ def test_what_is_no_length_is_refused(given: Any) -> None:
     """The text shows the length that is none."""
     with pytest.raises(ValueError, match=r"lengths of at least 0, or None .* got"):
         checked_shape(given)
+
+
+@pytest.mark.parametrize("given", ["", b"", {}, 1.5, object(), int])
+def test_what_is_no_sequence_is_no_shape(given: Any) -> None:
+    """A text or a dict is not taken for the shape of a scalar."""
+    with pytest.raises(TypeError, match="a shape is a number, a sequence of lengths, or None; got"):
+        checked_shape(given)
+
+
+@pytest.mark.parametrize("given", ["", "x", -1, 1.5, True, object(), (), "a\udc80", [], {}])
+def test_what_numpy_does_not_take_is_no_dtype(given: Any) -> None:
+    """The text shows what came; records without fields are none either."""
+    with pytest.raises(TypeError, match="dtype must"):
+        checked_dtype(given)
 
 
 def test_none_admits_any_length() -> None:

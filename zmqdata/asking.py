@@ -184,6 +184,8 @@ def save_status_main(arguments: Sequence[str], program: str = "zmqdata save-stat
 
 def show_save(path: str, follows: bool, as_json: bool) -> int:
     """Prints how far the save into a folder is."""
+    if not path:
+        raise ValueError("PATH must not be empty")
     from rich.console import Console
 
     from zmqdata.savestatus import FAILED, follow, progress_of

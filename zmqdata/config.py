@@ -7,7 +7,7 @@ touched here; that is for the servers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -129,11 +129,11 @@ class DispatcherConfig:
                 "Cannot enable fault tolerant mode without configuring a work dir. Set `work_dir` to a folder that "
                 "outlives the dispatcher"
             )
+        _check_order(self.worker_addresses)
         check_settings(self)
         _check_protocol(self.protocol)
-        if not all(entry.strip() for entry in self.worker_addresses):
-            raise ValueError(f"`worker_addresses` must not have empty entries, got {self.worker_addresses!r}")
         object.__setattr__(self, "worker_addresses", tuple(_one_per_port(self.worker_addresses)))
+        _check_places(self.worker_addresses)
         if self.worker_max_concurrent_snapshots == 0:
             object.__setattr__(self, "worker_max_concurrent_snapshots", SNAPSHOTS_PER_WORKER)
         if self.fault_tolerant_mode is None:
@@ -253,7 +253,7 @@ class WorkerConfig:
     )
 
     def __post_init__(self) -> None:
-        if self.dispatcher_address in ("", None):
+        if isinstance(self.dispatcher_address, (str, type(None))) and not self.dispatcher_address:
             raise ValueError(
                 "Must specify a `dispatcher_address` in the `WorkerConfig`, for example 'tcp://127.0.0.1:5050', the "
                 "address that the dispatcher prints when it starts"
@@ -343,6 +343,35 @@ def _port_in(address: str, mark: str) -> str:
     # More than one colon without brackets: all of it is an IPv6 address.
     port = behind_host.partition(":")[2] if behind_host.count(":") == 1 else ""
     return "" if port == mark else port
+
+
+def _check_order(entries: object) -> None:
+    if isinstance(entries, Set):
+        raise TypeError(
+            "`worker_addresses` must be a list, as the place of an entry is the index of its worker, and a set has no "
+            f"order: got {entries!r}"
+        )
+
+
+def _check_places(entries: tuple[str, ...]) -> None:
+    """Refuses entries for which no worker can ever come: static jobs would wait for it."""
+    fixed: set[str] = set()
+    for entry in entries:
+        if not entry.strip():
+            raise ValueError(f"`worker_addresses` must not have empty entries, got {entries!r}")
+        if entry.split() != [entry]:
+            raise ValueError(f"`worker_addresses` must not have spaces in an entry, got {entry!r}")
+        port = _port_in(entry.rpartition("://")[2], PORT_MARK)
+        if not (port.isascii() and port.isdecimal()):
+            continue
+        if len(port) > len(str(MOST_PORT)) or not 1 <= int(port) <= MOST_PORT:
+            raise ValueError(f"`worker_addresses` has the port {port} in {entry!r}; expected 1 to {MOST_PORT}")
+        if entry.lower() in fixed:
+            raise ValueError(
+                f"`worker_addresses` has {entry!r} twice, and only one worker can have that port: leave one out, or "
+                f"write {PORT_MARK} for the port"
+            )
+        fixed.add(entry.lower())
 
 
 def _check_protocol(protocol: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from zmqdata.shapes import DType, Shape, checked_shape, dtype_name, shape_admits, without_width
+from zmqdata.shapes import DType, Shape, checked_dtype, checked_shape, dtype_name, shape_admits, without_width
 
 Array: TypeAlias = "np.ndarray[Any, DType]"
 
@@ -366,13 +366,15 @@ class RaggedTensorSpec:
             if wanted is None:
                 raise ValueError("a RaggedTensorSpec needs ragged_rank where the number of axes is not known")
             ragged_rank = len(wanted) - 1
+        if isinstance(ragged_rank, bool) or not isinstance(ragged_rank, (int, np.integer)):
+            raise TypeError(f"ragged_rank must be int or None, got {ragged_rank!r}")
         if ragged_rank < 1 or (wanted is not None and ragged_rank >= len(wanted)):
             axes = "unknown" if wanted is None else len(wanted)
             raise ValueError(
                 f"ragged_rank must be at least 1 and less than the number of axes ({axes}), got {ragged_rank}"
             )
         object.__setattr__(self, "shape", wanted)
-        object.__setattr__(self, "dtype", without_width(np.dtype(dtype)))
+        object.__setattr__(self, "dtype", checked_dtype(dtype))
         object.__setattr__(self, "ragged_rank", int(ragged_rank))
         object.__setattr__(self, "row_splits_dtype", splits_dtype(row_splits_dtype))
 

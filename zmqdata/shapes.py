@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,6 +15,7 @@ def checked_shape(shape: Any) -> Shape | None:
     """A shape as a tuple: None for a length that varies, and None as a whole where even the number of axes does.
 
     Raises:
+        TypeError: it is no sequence.
         ValueError: it holds something that is no length.
 
     >>> checked_shape(3), checked_shape([None, 2]), checked_shape(None)
@@ -22,6 +24,8 @@ def checked_shape(shape: Any) -> Shape | None:
     if shape is None:
         return None
     axes = (shape,) if isinstance(shape, (int, np.integer)) else shape
+    if isinstance(axes, (str, bytes, Mapping)) or not isinstance(axes, Iterable):
+        raise TypeError(f"a shape is a number, a sequence of lengths, or None; got {shape!r}")
     return tuple([_axis(length) for length in axes])
 
 
@@ -53,6 +57,24 @@ def merged_shape(first: Shape | None, second: Shape | None) -> Shape | None:
     if first is None or second is None or len(first) != len(second):
         return None
     return tuple([a if a == b else None for a, b in zip(first, second, strict=True)])
+
+
+def checked_dtype(dtype: Any) -> DType:
+    """What numpy takes for a dtype, where texts of every width are one.
+
+    Raises:
+        TypeError: numpy takes it for none, or for records without fields.
+
+    >>> checked_dtype("float32"), checked_dtype("<U3")
+    (dtype('float32'), dtype('<U'))
+    """
+    try:
+        found: DType = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"dtype must be something that numpy takes for a dtype, got {dtype!r}: {error}") from None
+    if found.names == ():
+        raise TypeError(f"dtype must not be that of records without fields, got {dtype!r}")
+    return without_width(found)
 
 
 def without_width(dtype: DType) -> DType:

@@ -20,7 +20,7 @@ import optree
 
 from zmqdata.errors import ProtocolError
 from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
-from zmqdata.shapes import Shape, checked_shape, dtype_name, merged_shape, shape_admits, without_width
+from zmqdata.shapes import Shape, checked_dtype, checked_shape, dtype_name, merged_shape, shape_admits, without_width
 
 AUTOTUNE = -1
 """Lets zmqdata choose a number, for example the size of a buffer."""
@@ -61,7 +61,7 @@ class TensorSpec:
 
     def __init__(self, shape: Any, dtype: Any = np.float32) -> None:
         object.__setattr__(self, "shape", checked_shape(shape))
-        object.__setattr__(self, "dtype", without_width(np.dtype(dtype)))
+        object.__setattr__(self, "dtype", checked_dtype(dtype))
 
     def __repr__(self) -> str:
         return f"TensorSpec(shape={self.shape}, dtype={dtype_name(self.dtype)})"

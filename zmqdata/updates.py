@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from zmqdata.messages import DatasetDescription, JobParameters, Ranges, View
+from zmqdata.messages import DatasetDescription, JobParameters, Ranges, TaskState, View
 from zmqdata.splits import Split
 
 
@@ -142,6 +142,13 @@ class CutLedgerUpdate(Update, frozen=True):
     stop: int
 
 
+class TakeStateUpdate(Update, frozen=True):
+    """A task can go on from this place of its pipeline. States that are not needed after that leave with it."""
+
+    task: int
+    state: TaskState
+
+
 class ListFilesUpdate(Update, frozen=True):
     """The files of a source for one repetition, in the order in which they are handed out."""
 
@@ -216,12 +223,17 @@ class PassStepsUpdate(Update, frozen=True):
 
 
 class RestoreLedgerUpdate(Update, frozen=True):
-    """In a snapshot: the ledger of a task's source, and how often its end was taken back from the present attempt."""
+    """In a snapshot: the ledger of a task's source, and how often its end was taken back from the present attempt.
+
+    Its first ``base`` entries, with ``before`` splits, are not needed any more.
+    """
 
     task: int
     source: int
     splits: tuple[Split, ...]
     cuts: int
+    base: int = 0
+    before: int = 0
 
 
 class RestoreCursorUpdate(Update, frozen=True):
@@ -322,6 +334,7 @@ AnyUpdate = (
     | HostTaskUpdate
     | AssignSplitsUpdate
     | CutLedgerUpdate
+    | TakeStateUpdate
     | ListFilesUpdate
     | HoldUpdate
     | EndTaskUpdate

@@ -42,6 +42,7 @@ BAD_SERVICES = {
     "grpc://a:1": "No credentials factory has been registered for protocol grpc",
     "tcp://[::1:5050": "Malformed",
     "a:1\n": "address",
+    "tcp://*:5050": "every host",
 }
 BAD_ARGUMENTS = [
     ("processing_mode", "invalid", r"parallel_epochs.*distributed_epoch.*Got 'invalid'\."),
@@ -271,6 +272,34 @@ def test_names_within_an_id_are_its_own(cluster: zmqdata.LocalCluster) -> None:
         assert sorted(numbers(ds)) == list(range(count))
 
 
+@pytest.mark.claim("1.4f")
+def test_ids_and_names_are_never_mixed_up(cluster: zmqdata.LocalCluster) -> None:
+    """Wherever an id ends and a name begins, two pairs are two jobs."""
+    pairs = [("a_b", "c"), ("a", "b_c"), ("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c")]
+    for dataset_id, job_name in pairs:
+        first = {"a_b": 3, "a": 4, "a/b": 5, "a%2Fb": 6}[dataset_id]
+        zmqdata.register_dataset(cluster.target, zmqdata.Dataset.range(first, first + 5), dataset_id=dataset_id)
+        ds = zmqdata.from_dataset_id("distributed_epoch", cluster.target, dataset_id, job_name=job_name)
+        assert sorted(numbers(ds)) == list(range(first, first + 5))
+
+
+@pytest.mark.claim("2.4e")
+def test_each_registrar_has_its_compression(cluster: zmqdata.LocalCluster) -> None:
+    """The same dataset registered with two compressions has two ids, and none of the two choices is lost."""
+    ds = zmqdata.Dataset.range(11)
+    ids = [zmqdata.register_dataset(cluster.target, ds, compression=choice) for choice in (None, "zstd", None)]
+    assert ids[0] == ids[2] != ids[1]
+
+
+@pytest.mark.claim("1.4k")
+def test_more_elements_than_can_be_counted(cluster: zmqdata.LocalCluster) -> None:
+    """A number of elements beyond 64 bits is unknown to the service, which runs the dataset all the same."""
+    huge = zmqdata.Dataset.range(2**62).repeat(2**62)
+    assert len(some(iter(read(huge, cluster)), 3)) == 3
+    dataset_id = zmqdata.register_dataset(cluster.target, huge)
+    assert zmqdata.from_dataset_id(OFF, cluster.target, dataset_id).cardinality() == zmqdata.UNKNOWN_CARDINALITY
+
+
 @pytest.mark.claim("1.4j")
 def test_a_pipeline_from_main_and_closures_goes_along(cluster: zmqdata.LocalCluster) -> None:
     """A lambda with a captured variable needs nothing on the workers."""
@@ -311,6 +340,8 @@ CLUSTER_FAULTS: list[dict[str, Any]] = [
     {"num_workers": "2"},
     {"num_workers": 1.5},
     {"num_workers": None},
+    {"num_workers": 2**70},
+    {"processes_per_worker": 10**6},
     {"processes_per_worker": 0},
     {"processes_per_worker": "auto"},
     {"in_process": "yes"},

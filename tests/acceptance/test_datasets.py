@@ -11,7 +11,7 @@ import pytest
 
 import zmqdata
 from tests.acceptance.reading import DYNAMIC, OFF, numbers, read, together
-from zmqdata.errors import InvalidArgumentError, NotFoundError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 RANGE = zmqdata.Dataset.range(10)
 
@@ -164,3 +164,20 @@ def test_datasets_outlive_their_dispatcher(
     assert sorted(numbers(ds)) == list(range(50))
     cluster.dispatcher.restart()
     assert sorted(numbers(ds)) == list(range(50))
+
+
+@pytest.mark.claim("2.1a")
+def test_an_id_that_means_something_else_now_is_refused(make_worker: Any) -> None:
+    """A dispatcher that forgot everything was told of another dataset under the id: who knew the first one hears so."""
+    with zmqdata.DispatchServer() as dispatcher:
+        target = dispatcher.target
+        zmqdata.register_dataset(target, zmqdata.Dataset.range(5), dataset_id="mine")
+        ds = zmqdata.from_dataset_id("distributed_epoch", target, "mine")
+    with zmqdata.DispatchServer(zmqdata.DispatcherConfig(port=int(target.rpartition(":")[2]))):
+        with pytest.raises(NotFoundError, match="Dataset id mine not found"):
+            list(ds)
+        zmqdata.register_dataset(target, zmqdata.Dataset.range(6), dataset_id="mine")
+        with pytest.raises(FailedPreconditionError, match="dataset with id mine is not the one that it was"):
+            list(ds)
+        make_worker(target)
+        assert len(list(zmqdata.from_dataset_id("distributed_epoch", target, "mine"))) == 6

@@ -35,6 +35,24 @@ DIFFERENT: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("no cache", {}, {"cross_trainer_cache": CACHE}, "Existing cross-trainer cache: <disabled>; got <enabled>"),
     ("compression", {}, {"compression": None}, "Existing compression: <AUTO>; got <None>"),
     ("dataset", {}, {"dataset": zmqdata.Dataset.counter(start=5)}, "Existing dataset: <.*>; got <.*>"),
+    (
+        "function",
+        {"dataset": ENDLESS.map(lambda x: x * 2)},
+        {"dataset": ENDLESS.map(lambda x: x * 3)},
+        "Existing dataset: <functions .*>; got <functions .*>",
+    ),
+    (
+        "consumers",
+        {"consumer_index": 0, "num_consumers": 1},
+        {"consumer_index": 0, "num_consumers": 2},
+        "Existing number of consumers: <1>; got <2>",
+    ),
+    (
+        "rule for the end",
+        {"consumer_index": 0, "num_consumers": 1, "finite": "drop"},
+        {"consumer_index": 0, "num_consumers": 1, "finite": "pad"},
+        "Existing rule for finite input: <drop>; got <pad>",
+    ),
 ]
 
 

@@ -114,8 +114,12 @@ def test_counts_of_workers_and_tasks(make_dispatcher: Any, make_worker: Any) -> 
     await_condition(lambda: all(worker.num_tasks() == 1 for worker in workers), what="a task on each worker")
     it.close()
     await_condition(lambda: not any(worker.num_tasks() for worker in workers), what="the tasks to end")
+    it = iter(read(zmqdata.Dataset.counter(), dispatcher))
+    next(it)
     workers[0].stop()
+    assert workers[0].num_tasks() == 0
     await_condition(lambda: dispatcher.num_workers() == 2, what="one worker less")
+    it.close()
 
 
 @pytest.mark.claim("1.3g")

@@ -16,7 +16,7 @@ from zmqdata.core.state import DispatcherState
 from zmqdata.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from zmqdata.splits import IndexSplits
 
-DESCRIPTION = m.DatasetDescription("digest", "print", (IndexSplits(10),), "", None, 10, None, "3.11", "0")
+DESCRIPTION = m.DatasetDescription("digest", "print:code:f", (IndexSplits(10),), "", None, 10, None, "3.11", "0")
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
 
 
@@ -25,6 +25,12 @@ def objection(placement: Placement | None = None, local: tuple[str, ...] = (), *
     state = DispatcherState()
     state.apply(u.RegisterDatasetUpdate("dataset", DESCRIPTION))
     state.apply(u.RegisterDatasetUpdate("other", structs.replace(DESCRIPTION, fingerprint="another")))
+    for name, python in (("edited", "3.11"), ("elsewhere", "3.12")):
+        state.apply(
+            u.RegisterDatasetUpdate(name, structs.replace(DESCRIPTION, fingerprint="print:code:g", python=python))
+        )
+    state.apply(u.RegisterDatasetUpdate("valued", structs.replace(DESCRIPTION, fingerprint="print:values:f")))
+    state.apply(u.RegisterDatasetUpdate("bare", structs.replace(DESCRIPTION, fingerprint="print")))
     state.apply(u.RegisterDatasetUpdate("whole", structs.replace(DESCRIPTION, sources=None, unsplittable="no splits")))
     state.apply(u.CreateJobUpdate(JOB))
     ask = m.OpenIteration("k", structs.replace(JOB, **changes), 0, local_workers=local)
@@ -47,6 +53,7 @@ def test_equal_parameters_are_admitted() -> None:
         ({"target_workers": "ANY"}, "Existing target workers: <AUTO>; got <ANY>."),
         ({"compression": None}, "Existing compression: <AUTO>; got <None>."),
         ({"dataset_id": "other"}, "Existing dataset: <print>; got <another>."),
+        ({"dataset_id": "edited"}, "Existing dataset: <functions f>; got <functions g>."),
     ],
 )
 def test_every_parameter_must_agree(changes: dict[str, Any], text: str) -> None:
@@ -55,6 +62,12 @@ def test_every_parameter_must_agree(changes: dict[str, Any], text: str) -> None:
     assert error is InvalidArgumentError
     assert "Tried to create job with name job, but found an existing job with different parameters" in said
     assert text in said
+
+
+@pytest.mark.parametrize("dataset", ["valued", "elsewhere", "bare"])
+def test_what_functions_hold_is_each_reader_s_own(dataset: str) -> None:
+    """Other values in the same functions, and functions that cannot be compared, are no other dataset."""
+    assert objection(dataset_id=dataset) is None
 
 
 def test_an_unknown_dataset_is_refused() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.consumer import LINK_PATIENCE, ConsumerCore, ConsumerProfile
-from zmqdata.leavecommands import DropQueued
 from zmqdata.testing import Transcript
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
@@ -620,7 +619,7 @@ def test_a_client_that_was_given_up_joins_again() -> None:
     give_up(reader)
     ask = reader.sent(m.OpenIteration)
     assert (ask.client, ask.iteration) == ("me.1", 7)
-    assert reader.all_of(DropQueued)
+    assert reader.all_of(c.DropQueued)
     assert reader.sent(m.CloseLink).link == "me-1"
     assert "3 elements that it held go to others; so do 1 that" in reader.sent(c.Note).text
     reader.hear(D, m.IterationOpened("me.1", 7, m.TaskList(2, (place(),), False), 9, lease=m.Lease(9.0)))
@@ -663,7 +662,7 @@ def test_a_consumer_that_was_given_up_ends() -> None:
     """Somebody else may have its place, so it does not go on by itself."""
     consumer = Reader(reader=m.Reader(consumer_index=1))
     give_up(consumer)
-    assert consumer.all_of(DropQueued)
+    assert consumer.all_of(c.DropQueued)
     assert consumer.sent(c.Finish).error == "NotFoundError"
 
 
@@ -679,7 +678,7 @@ def test_without_a_lease_nothing_is_handed_out_before_giving_up() -> None:
     """A client that holds elements and hears nothing ends with the error, not with elements that others may have."""
     reader = leased(dispatcher_timeout=20.0)
     reader.wait(30.0)
-    assert reader.all_of(DropQueued)
+    assert reader.all_of(c.DropQueued)
     assert reader.sent(c.Finish).error == "UnavailableError"
     assert any("until it answers nothing is handed out" in note.text for note in reader.all_of(c.Note))
 

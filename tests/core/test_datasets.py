@@ -249,3 +249,17 @@ def test_datasets_from_before_count_from_now() -> None:
     assert "old" in shelf.names
     shelf.datasets.collect_unused(1000.0 + GC)
     assert "old" not in shelf.names
+
+
+def test_an_id_of_the_dispatcher_s_own_choice_promises_what_was_asked_for() -> None:
+    """The same pipeline with another compression, or with a spec where none was known, has an id of its own."""
+    shelf = Shelf()
+    shelf.register(None, digest=digest(5), compression="zstd", element_spec=None)
+    bare = shelf.only(m.DatasetRegistered).dataset_id
+    shelf.register(None, digest=digest(5), compression=None, element_spec=None)
+    other = shelf.only(m.DatasetRegistered).dataset_id
+    shelf.register(None, digest=digest(5), compression=None)
+    told = shelf.only(m.DatasetRegistered).dataset_id
+    assert len({bare, other, told}) == 3
+    shelf.register(None, digest=digest(5), compression=None, element_spec=None)
+    assert shelf.only(m.DatasetRegistered).dataset_id in (other, told)

@@ -432,6 +432,32 @@ def test_a_failed_iteration_gets_no_further_task() -> None:
     assert hosts.iteration.live_tasks == []
 
 
+def test_a_task_that_comes_out_otherwise_fails_its_job() -> None:
+    """A host that ends before what clients hold, or at another place than the one before it, is told of to all."""
+    for told, text in ((4, "ended after 4 elements when it was made again; 7 were there"), (9, "")):
+        hosts = Hosts("k")
+        hosts.add("a", "b")
+        hosts.hosting.lose_worker("a")
+        hosts.holds("k", (0, 7))
+        task = hosts.tasks[0]
+        hosts.report(task.worker, m.TaskReport(task.task, task.attempt, told, told))
+        refused = [one.text for one in hosts.messages(m.RequestRefused) if one.error == "DataLossError"]
+        assert (task.total, bool(refused)) == ((None, True) if text else (9, False))
+        assert text in "".join(refused)
+    hosts.report(task.worker, m.TaskReport(task.task, task.attempt, 10, 10))
+    assert "after 9 elements the first time, and after 10" in hosts.messages(m.RequestRefused)[0].text
+
+
+def test_copies_may_end_where_they_like() -> None:
+    """Nobody goes on with a copy (OFF), and a second word about its end changes nothing."""
+    hosts = Hosts("k", mode="OFF")
+    hosts.add("a")
+    task = hosts.tasks[0]
+    for total in (4, 3):
+        hosts.report("a", m.TaskReport(task.task, 1, total, total))
+    assert (task.total, hosts.iteration.failure) == (4, None)
+
+
 # --- workers that will leave
 
 

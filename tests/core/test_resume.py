@@ -263,3 +263,22 @@ def test_a_failure_outlives_the_dispatcher() -> None:
         lives.open(reader)
         assert lives.sent(m.RequestRefused) == structs.replace(refused, request=reader)
         lives.reborn()
+
+
+def test_a_task_goes_on_from_its_state_in_the_next_life() -> None:
+    """What a worker told of its pipeline is there after a restart, for the host that comes after it."""
+    lives = Lives()
+    lives.join("w")
+    lives.open("k")
+    lives.hear("w", m.RequestSplits("w", lives.task.task, 1, 0, 0, 0))
+    state = m.TaskState(3, b"state", (1,))
+    lives.hear("w", m.StateTaken("w", lives.task.task, 1, state))
+    lives.hear("k", m.ClientHeartbeat("k", 0, 1, {lives.task.task: ((0, 3),)}))
+    lives.reborn()
+    lives.beat("w", m.TaskReport(lives.task.task, 1, 5, None))
+    lives.client_beat("k")
+    lives.hear("w", m.WorkerStopped("w"))
+    lives.hear("k", m.HoldingsReported("k", lives.task.task, 2, ((0, 4),)))
+    lives.join("v")
+    definition = lives.all_of(m.HostTask)[0].definition
+    assert (definition.states, definition.bases, definition.skip) == ((state,), (1,), ((0, 4),))

@@ -9,8 +9,8 @@ from msgspec import structs
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata import savecommands as s
 from zmqdata import updates as u
+from zmqdata.commands import saves as s
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherPolicy, DispatcherTimes
 from zmqdata.core.saves import RETRY, job_of
 from zmqdata.core.snapshots import updates_of

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from zmqdata import updates as u
+from zmqdata.core.lineage import MOST_STATES
 from zmqdata.core.rounds import Rounds
 from zmqdata.core.snapshots import snapshot
 from zmqdata.core.state import _APPLY, DispatcherState, Iteration, Task
-from zmqdata.messages import DatasetDescription, JobParameters, SaveParameters
+from zmqdata.messages import DatasetDescription, JobParameters, SaveParameters, TaskState
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 SOURCES = (IndexSplits(40), FileSplits(("*",), False, None))
@@ -61,6 +62,7 @@ class History:
             self.end_save,
             self.cut_ledger,
             self.cut_ledger,
+            *[self.take_state] * 8,
             self.restore_ledger,
             self.restore_cursor,
         ]
@@ -172,9 +174,15 @@ class History:
         worker = str(self.draw.choice(["", *self.state.workers]))
         return u.HostTaskUpdate(task, self.state.tasks[task].attempt + (not worker or 1), worker)
 
-    def assign_splits(self) -> u.AnyUpdate | None:
+    def fed_task(self) -> int | None:
+        """A task that still gets splits."""
         task = self.task()
-        if task is None or not self.state.tasks[task].ledger:
+        found = self.state.tasks.get(task or 0)
+        return task if found is not None and found.ledger and not found.settled else None
+
+    def assign_splits(self) -> u.AnyUpdate | None:
+        task = self.fed_task()
+        if task is None:
             return None
         source = self.draw.randrange(2)
         cursor = self.state.iterations[self.state.tasks[task].iteration].cursor(self.state.tasks[task], source)
@@ -182,23 +190,35 @@ class History:
         return u.AssignSplitsUpdate(task, source, cursor.peek(repetition, self.draw.randrange(1, 9)))
 
     def cut_ledger(self) -> u.AnyUpdate | None:
-        task = self.task()
-        if task is None or not self.state.tasks[task].ledger:
+        task = self.fed_task()
+        if task is None:
             return None
         source, found = self.draw.randrange(2), self.state.tasks[task]
         if found.cursors:
             return None  # it goes on with its own splits, whoever hosts it
-        entries = self.draw.randint(0, len(found.ledger[source]))
-        last = found.ledger[source][entries - 1] if entries else Split(0, 0, 0)
+        ledger = found.ledger[source]
+        needed = max([ledger.base, *(state.needs[source] + 1 for state in found.states)])
+        entries = self.draw.randint(min(needed, ledger.length), ledger.length)
+        last = ledger.entries[entries - ledger.base - 1] if entries > ledger.base else Split(0, 0, 0)
         stop = self.draw.randint(min(last.start + 1, last.stop), last.stop)
         return u.CutLedgerUpdate(task, source, found.cuts.get(source, 0) + 1, entries, stop)
 
-    def restore_ledger(self) -> u.AnyUpdate | None:
-        task = self.task()
-        if task is None or not self.state.tasks[task].ledger:
+    def take_state(self) -> u.AnyUpdate | None:
+        task = self.fed_task()
+        if task is None:
             return None
-        one = self.state.tasks[task]
-        return u.RestoreLedgerUpdate(task, 0, tuple(one.ledger[0]), one.cuts.get(0, 0))
+        found = self.state.tasks[task]
+        number = found.states[-1].number if found.states else 0
+        needs = tuple(self.draw.randint(one.base, one.length) for one in found.ledger)
+        return u.TakeStateUpdate(task, TaskState(number + self.draw.randrange(1, 4), b"state", needs))
+
+    def restore_ledger(self) -> u.AnyUpdate | None:
+        task = self.fed_task()
+        if task is None:
+            return None
+        one = self.state.tasks[task].ledger[0]
+        cuts = self.state.tasks[task].cuts.get(0, 0)
+        return u.RestoreLedgerUpdate(task, 0, tuple(one.entries), cuts, one.base, one.before)
 
     def restore_cursor(self) -> u.AnyUpdate | None:
         iteration = self.iteration()
@@ -339,4 +359,5 @@ def test_a_snapshot_has_the_size_of_what_lives() -> None:
         history.state.apply(u.HostTaskUpdate(4000, number + 1, ""))
         history.state.apply(u.DeliverUpdate(4000, ((number, number + 1),)))
         history.state.apply(history.assign_splits() or history.begin_life())
-    assert len(snapshot(history.state)) < 15
+        history.state.apply(history.take_state() or history.begin_life())
+    assert len(snapshot(history.state)) < 15 + MOST_STATES

@@ -51,7 +51,7 @@ def test_facts_become_state() -> None:
 def test_a_ledger_grows_with_the_cursor() -> None:
     """An assigned split is in the ledger of its task and will not be handed out again."""
     made = state(u.AssignSplitsUpdate(4000, 0, Split(0, 0, 3)))
-    assert made.tasks[4000].ledger == [[Split(0, 0, 3)], []]
+    assert [one.entries for one in made.tasks[4000].ledger] == [[Split(0, 0, 3)], []]
     assert made.iterations[2000].cursors[0].next == 3
     assert not made.iterations[2000].splits_exhausted
 
@@ -141,7 +141,7 @@ def test_ledgers_and_cursors_can_be_restored() -> None:
     """In a snapshot one update has all entries of a ledger, and one where the iteration stands in a source."""
     entries, back = (Split(0, 0, 1), Split(0, 1, 3)), (Split(0, 3, 4),)
     made = state(u.RestoreLedgerUpdate(4000, 0, entries, 2), u.RestoreCursorUpdate(2000, 0, 1, 4, back))
-    assert (made.tasks[4000].ledger[0], made.tasks[4000].cuts) == (list(entries), {0: 2})
+    assert (made.tasks[4000].ledger[0].entries, made.tasks[4000].cuts) == (list(entries), {0: 2})
     cursor = made.iterations[2000].cursors[0]
     assert (cursor.repetition, cursor.next, cursor.returned) == (1, 4, list(back))
 

@@ -32,7 +32,7 @@ class Pair(Transcript):
         return next(task.task for task in self.core.state.tasks.values() if task.worker == worker)
 
     def ledger(self, worker: str) -> list[Split]:
-        return self.core.state.tasks[self.task(worker)].ledger[0]
+        return self.core.state.tasks[self.task(worker)].ledger[0].entries
 
     def give(self, worker: str, split: Split) -> None:
         self.core.out.commit(u.AssignSplitsUpdate(self.task(worker), 0, split))
@@ -163,7 +163,7 @@ def test_a_new_attempt_counts_from_the_beginning() -> None:
     pair.keep(1, 5)
     pair.want(B)
     pair.hear(A, m.WorkerStopped(A))
-    task = next(task for task in pair.core.state.tasks.values() if task.ledger[0][:1] == [Split(0, 1, 5)])
+    task = next(task for task in pair.core.state.tasks.values() if task.ledger[0].entries[:1] == [Split(0, 1, 5)])
     assert (task.attempt, task.cuts) == (2, {})
     pair.want(C, have=0)
     pair.hear(B, m.WorkerStopped(B))

@@ -10,7 +10,6 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.pipelines import PIPELINES_KEPT
 from zmqdata.core.worker import DROPPED_KEPT, UNREAD_ELEMENTS, WorkerCore, WorkerProfile
-from zmqdata.leavecommands import DrainRequested
 from zmqdata.splits import Split
 from zmqdata.testing import Transcript
 
@@ -112,6 +111,26 @@ def test_a_task_that_cannot_run_is_told_until_it_is_taken_away() -> None:
     assert host.pushed() == []
     host.feed(c.TaskFailed(1, 9, b"why"))
     assert host.commands == []
+
+
+def test_where_a_task_is_goes_to_a_dispatcher_that_listens() -> None:
+    """A state is told at once and once; to a dispatcher that has been silent nothing is piled up."""
+    host, state = Host(), m.TaskState(3, b"state", (1,))
+    host.feed(c.StateTaken(1, 1, state))
+    assert host.commands == [c.Send(D, m.StateTaken("w", 1, 1, state))]
+    host.feed(c.StateTaken(1, 9, state))
+    assert host.commands == []
+    host.wait(3.5)
+    host.feed(c.StateTaken(1, 1, state))
+    assert host.commands == []
+
+
+def test_a_task_goes_on_behind_the_entries_that_are_gone() -> None:
+    """Entries keep their numbers: what it asks for next follows those that were there once."""
+    host = Host()
+    host.hear(D, m.HostTask(structs.replace(definition(attempt=2, ledger=3), bases=(40,))))
+    host.feed(c.SplitsWanted(1, 2, 0, 0, 43))
+    assert host.sent(m.RequestSplits).have == 43
 
 
 def test_what_is_unknown_is_ignored() -> None:
@@ -551,9 +570,9 @@ def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
 def test_a_worker_that_is_told_to_leave_says_so_until_its_tasks_are_gone() -> None:
     """It tells the dispatcher at once and in each heartbeat, and may be ended when nothing is left here."""
     host = Host()
-    host.feed(DrainRequested(6.0))
+    host.feed(c.DrainRequested(6.0))
     assert host.sent(m.WorkerHeartbeat).draining
-    host.feed(DrainRequested(6.0))
+    host.feed(c.DrainRequested(6.0))
     assert host.commands == []
     host.wait(1.0)
     assert host.sent(m.WorkerHeartbeat).draining
@@ -565,7 +584,7 @@ def test_a_worker_that_is_told_to_leave_says_so_until_its_tasks_are_gone() -> No
 def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
     """Its time is limited; it goes on with its work until then, and says what it leaves behind."""
     host = Host()
-    host.feed(DrainRequested(6.0))
+    host.feed(c.DrainRequested(6.0))
     host.host(attempt=2)
     assert host.core.tasks[1].definition.attempt == 2
     host.wait(6.0)

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from zmqdata import messages as m
-from zmqdata import savecommands as s
+from zmqdata.commands import saves as s
 from zmqdata.core import writing
 from zmqdata.core.dealing import Dealing, FirstCome
 from zmqdata.core.streams import Portion

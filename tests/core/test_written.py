@@ -6,7 +6,7 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata import savecommands as s
+from zmqdata.commands import saves as s
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.streams import Portion
 from zmqdata.core.written import FIRST_CHUNK_SECONDS, REPEAT, Written

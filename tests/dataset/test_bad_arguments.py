@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import zmqdata
 from zmqdata.dataset import (
     CsvDataset,
     Dataset,
@@ -159,3 +160,31 @@ def test_a_bad_argument_is_answered_in_our_words(call: str, tmp_path: Path, monk
             answers[repr(value)] = str(error)
     assert answers
     assert {value: text for value, text in answers.items() if OWN_WORDS.search(text) or len(text) < 20} == {}
+
+
+@pytest.mark.parametrize("bad", ["", "a\0b"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        zmqdata.TextLineDataset,
+        zmqdata.TFRecordDataset,
+        lambda name: zmqdata.FixedLengthRecordDataset([name], 4),
+        lambda name: zmqdata.CsvDataset(name, ["int64"]),
+        lambda name: zmqdata.SqlDataset("sqlite", name, "select 1", ("int64",)),
+        zmqdata.Dataset.list_files,
+        zmqdata.Dataset.load,
+        lambda name: zmqdata.Dataset.range(3).save(name),
+        lambda name: zmqdata.Dataset.range(3).snapshot(name),
+    ],
+)
+def test_names_of_files_are_names(use: Any, bad: str) -> None:
+    """A name that is empty would be the present folder, and one with a NUL is none."""
+    with pytest.raises(ValueError, match="a file name must not be empty, nor hold a NUL"):
+        use(bad)
+
+
+@pytest.mark.parametrize(("query", "types"), [("", ("int64",)), (" ", ("int64",)), ("select 1", ()), ("select 1", [])])
+def test_a_query_has_a_text_and_columns(query: str, types: Any) -> None:
+    """What could never give a row is refused at the call."""
+    with pytest.raises(ValueError, match="must not be empty"):
+        zmqdata.SqlDataset("sqlite", "x.db", query, types)

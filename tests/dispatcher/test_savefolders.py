@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zmqdata import savecommands as s
+from zmqdata.commands import saves as s
 from zmqdata.dispatcher import savefolders
 from zmqdata.dispatcher.savefolders import SaveFolders, check_save, prepare_save, publish_chunk, write_marker
 from zmqdata.errors import DataLossError

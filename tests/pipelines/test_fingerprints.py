@@ -22,7 +22,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.pipelines.fingerprints import Fingerprint, fingerprint, nodes_in_order
+from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
+from zmqdata.pipelines.identity import Fingerprint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -307,3 +308,22 @@ def test_a_fingerprint_reads_back_from_its_text() -> None:
     """The text form carries both parts."""
     both = fingerprint(Node(len))
     assert Fingerprint.parse(str(both)) == both
+
+
+def test_functions_are_compared_without_their_values() -> None:
+    """What a function holds is no part of ``functions``; its bytecode, its constants and its place are."""
+
+    def holds(value: Any) -> Callable[[int], Any]:
+        return lambda x: (x, value)
+
+    def print_of(*steps: Any) -> Fingerprint:
+        return fingerprint(list(steps))
+
+    assert print_of(holds(1)).functions == print_of(holds("other")).functions
+    assert print_of(holds(1)).code != print_of(holds("other")).code
+    assert print_of(lambda x: x * 2).functions != print_of(lambda x: x * 3).functions
+    assert print_of(len).functions != print_of(max).functions
+    assert print_of(np.add).functions != print_of(np.subtract).functions
+    same, other = holds(1), len
+    orders = [(same, same, other), (same, other, other), (other, same, same)]
+    assert len({print_of(*order).functions for order in orders}) == 3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from zmqdata import commands as c
 from zmqdata.core.dispatcher import DispatcherTimes
-from zmqdata.leavecommands import DropQueued
 from zmqdata.testing import SimulatedPipeline, World
 from zmqdata.testing.world import DISPATCHER, SimulatedClient
 
@@ -127,5 +127,5 @@ def test_a_new_dispatcher_waits_for_one_lease() -> None:
     world.network.heal(first.name, DISPATCHER)
     finish(world)
     assert second.core.client == second.name
-    opened = [what for _, who, what in world.laws.story if who == first.name and isinstance(what, DropQueued)]
+    opened = [what for _, who, what in world.laws.story if who == first.name and isinstance(what, c.DropQueued)]
     assert len(opened) == 1

@@ -11,7 +11,10 @@ import pytest
 from zmqdata import commands as c
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import DispatcherTimes
+from zmqdata.core.lineage import MOST_STATES
+from zmqdata.core.state import Task
 from zmqdata.testing import CALM, CoordinatedScenario, Faults, LawBroken, Scenario, SimulatedPipeline, World
+from zmqdata.testing.runner import SimulatedRunner
 
 FAMILIES = 12
 WORLDS = 25
@@ -167,10 +170,14 @@ def test_a_stuck_worker_keeps_only_what_it_has_begun(seed: int) -> None:
         world.add_worker()
     world.add_client()
     tasks = world.laws.state.tasks
-    world.run_until(lambda: any(task.ledger[0] and task.ledger[0][-1].size >= 30 for task in tasks.values()))
-    task = next(task for task in tasks.values() if task.ledger[0] and task.ledger[0][-1].size >= 30)
+
+    def has_many(task: Task) -> bool:
+        return any(split.size >= 30 for split in task.ledger[0].entries[-1:])
+
+    world.run_until(lambda: any(map(has_many, tasks.values())))
+    task = next(filter(has_many, tasks.values()))
     slow = next(worker for worker in world.workers if worker.name == task.worker)
-    leased = sum(split.size for split in task.ledger[0])
+    leased = task.ledger[0].num_splits
     slow.runners[task.task, 1].pace = 5.0
     world.run_until(lambda: world.all_done)
     world.clock.advance(2.0)
@@ -223,6 +230,30 @@ def wander(seed: int) -> int:
     world.laws.check_end()
     told = [what for _, _, what in world.laws.story if isinstance(what, c.Commit)]
     return sum(isinstance(what.update, u.CutLedgerUpdate) for what in told)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
+def test_a_long_task_goes_on_where_it_was(seed: int, mode: str) -> None:
+    """A worker that dies late costs the work of about a second, and what its task needs stays small meanwhile."""
+    world = World(seed, mode, SimulatedPipeline(splits=3000, most=1), shards=int(mode == "DATA"))
+    first, client = world.add_worker(buffer_bytes=2000), world.add_client(limit=30)
+    count = len(world.pipeline.names())
+    world.run_until(lambda: bool(first.runners))
+    (runner,) = first.runners.values()
+    runner.pace = 0.02  # so that all of it takes about ten seconds
+    world.run_until(lambda: client.taken > 0.9 * count)
+    (task,) = world.laws.state.tasks.values()
+    assert len(task.states) < MOST_STATES
+    if mode == "DYNAMIC":
+        assert len(task.ledger[0].entries) < 10
+    first.die()
+    second = world.add_worker()
+    runners: list[SimulatedRunner] = []
+    world.run_until(lambda: bool(runners.extend(second.runners.values()) or world.all_done))
+    world.clock.advance(2.0)
+    world.laws.check_end()
+    assert runners[-1].made < count - runner.made + 0.2 * count
 
 
 def test_every_copy_is_read_in_full_when_sharding_is_off() -> None:

@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zmqdata.config import WorkerConfig
 from zmqdata.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
 from zmqdata.transport import addresses
 from zmqdata.transport.addresses import (
     announced_address,
     announced_host,
     bind_endpoint,
+    check_addresses,
     endpoint_host,
     free_port,
     host_token,
@@ -204,3 +206,19 @@ def test_taken_ports_are_passed_over_until_none_is_left() -> None:
             free_port("127.0.0.1", port, port)
         last = min(port + 200, 65535)
         assert port == 65535 or port < free_port("127.0.0.1", port, last) <= last
+
+
+def test_a_dispatcher_is_not_everywhere() -> None:
+    """A service at every host is refused; nothing could connect to it."""
+    with pytest.raises(ValueError, match=r"'\*' is every host"):
+        parse_service("tcp://*:5050")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "0.0.0.0:%port%", "*", "*:7000", "::", "[::]:7000", "%port%"])
+def test_what_nobody_can_connect_to_is_not_announced(address: str) -> None:
+    """An address for binding is no address for others."""
+    for name in ("worker_address", "data_transfer_address"):
+        given = address.replace("%port%", "%dts_port%") if name.startswith("data") else address
+        config = WorkerConfig("tcp://127.0.0.1:1", **{name: given}, data_transfer_port=7000)
+        with pytest.raises(ValueError, match="nobody can connect"):
+            check_addresses(config)

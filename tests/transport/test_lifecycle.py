@@ -193,3 +193,37 @@ def test_what_is_no_time_is_refused(name: str) -> None:
             use("1")
         with pytest.raises(ValueError, match="`timeout` must be a number of seconds from 0 up, got -1"):
             use(-1)
+
+
+def test_who_waits_for_a_worker_that_is_stopped_hears_so() -> None:
+    """``wait_registered`` without a time-out ends with the worker, and says that it was never registered."""
+    worker, answers = make_worker(start=True), []
+    waiting = threading.Thread(target=lambda: answers.append(worker.wait_registered()), daemon=True)
+    waiting.start()
+    worker.stop()
+    waiting.join(10)
+    assert answers == [False]
+    assert not worker.wait_registered()
+
+
+def test_a_worker_that_cannot_start_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong on the way up, its ZeroMQ context can end: a collected one would wait for its sockets."""
+    import zmq
+
+    from zmqdata.worker import server
+
+    made: list[zmq.Context[Any]] = []
+    new_context = server.sockets.new_context
+
+    def remembered() -> zmq.Context[Any]:
+        made.append(new_context())
+        return made[-1]
+
+    def broken(*arguments: Any) -> str:
+        raise ValueError("no such address")
+
+    monkeypatch.setattr(server.sockets, "new_context", remembered)
+    monkeypatch.setattr(server, "announced_address", broken)
+    with pytest.raises(ValueError, match="no such address"):
+        make_worker(start=True)
+    assert [one.closed for one in made] == [True]

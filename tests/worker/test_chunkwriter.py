@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import savecommands as s
 from zmqdata.blocks import BlockBuilder, EncodedBlock
 from zmqdata.chunks import ChunkReader
+from zmqdata.commands import saves as s
 from zmqdata.manifests import Chunk, uncommitted_path
 from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.specs import TensorSpec, decode_spec

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from zmqdata import Dataset
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.splits import Split
-from zmqdata.worker.ledger import LedgerProvider, Pacer, Stopped
+from zmqdata.worker.ledger import PLACE, LedgerProvider, Pacer, Stopped
 
 
 class Desk:
@@ -129,7 +129,7 @@ def test_going_back_does_not_free_what_was_started() -> None:
     desk.provider.feed([Split(0, 0, 5), Split(0, 5, 9)])
     for _ in range(3):
         desk.take()
-    desk.provider.restore([0, 1])
+    desk.provider.restore([PLACE, 0, 0, 1])
     assert desk.provider.give_back() == (1, 3, True)
     assert [desk.take(), desk.take()] == [Split(0, 1, 2), Split(0, 2, 3)]
 
@@ -140,9 +140,9 @@ def test_a_place_before_a_cut_is_a_place_behind_it() -> None:
     desk.provider.feed([Split(0, 0, 5)])
     desk.take()
     state = desk.provider.state()
-    assert (state, desk.provider.give_back()) == ([0, 1], (1, 1, True))
+    assert (state, desk.provider.give_back()) == ([PLACE, 0, 0, 1], (1, 1, True))
     desk.provider.feed([Split(0, 7, 9)])
-    assert desk.provider.state() == [1, 0]
+    assert desk.provider.state() == [PLACE, 0, 1, 0]
     desk.provider.restore(state)
     assert desk.take() == Split(0, 7, 8)
 
@@ -156,11 +156,25 @@ def test_a_new_repetition_skips_what_is_left() -> None:
     assert desk.take() == Split(1, 0, 1)
     assert desk.take() is None
     assert desk.take() is None
-    assert desk.provider.state() == [4, 0]
-    desk.provider.restore([4, 0])
+    assert desk.provider.state() == [PLACE, 0, 4, 0]
+    desk.provider.restore([PLACE, 0, 4, 0])
     assert desk.take() is None
-    desk.provider.restore([0, 0])
+    desk.provider.restore([PLACE, 0, 0, 0])
     assert desk.take() == Split(0, 0, 1)
+
+
+def test_entries_that_are_gone_keep_their_numbers() -> None:
+    """A ledger that begins later counts as if it were whole, also when its end is given back."""
+    provider = LedgerProvider([Split(0, 7, 9)], lambda *ask: None, lambda: 0.0, source=2, base=5)
+    provider.restore([PLACE, 2, 6, 0])
+    assert provider.state() == [PLACE, 2, 6, 0]
+    provider.feed([Split(0, 9, 12), Split(0, 12, 14)])
+    assert provider.next_split() == Split(0, 9, 10)
+    assert provider.give_back() == (7, 10, True)
+    provider.rewind()
+    assert provider.state() == [PLACE, 2, 5, 0]
+    assert provider.next_split() == Split(0, 7, 9)
+    assert provider.give_back() == (7, 10, False)
 
 
 def test_feeding_ends_a_wait() -> None:

@@ -191,3 +191,25 @@ def test_elements_may_be_handed_over_as_they_are() -> None:
     press.output.hand_over()
     [made] = press.posted
     assert list(made.frames.elements()) == [element]
+
+
+def test_elements_go_on_behind_a_leap() -> None:
+    """What was collected before is handed over under its own numbers; a leap may only pass what nobody needs."""
+    press = Press(skip=((0, 3), (5, 9)))
+    assert [press.output.may_leap(number) for number in (3, 4)] == [True, False]
+    press.output.leap(3)
+    press.add(3, 4)
+    assert press.output.may_leap(8)
+    press.output.leap(8)
+    press.add(8, 9)
+    press.output.hand_over()
+    assert press.blocks == [(0, 3, [3, 4]), (0, 9, [9])]
+
+
+def test_nothing_leaps_in_the_middle_of_a_round() -> None:
+    """The elements of a round that has begun would stand before those of another one."""
+    press = Press(skip=((0, 3),), num_consumers=2)
+    press.add(0)
+    assert not press.output.may_leap(2)
+    press.add(1)
+    assert press.output.may_leap(2)

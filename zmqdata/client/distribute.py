@@ -167,7 +167,8 @@ def distribute(
         finite: what becomes, in coordinated reads, of a last round that is not full: ``"drop"`` (left out and counted)
             or ``"pad"`` (filled with its own elements). None: the dataset must be infinite, as in tf.data; ours.
         consumer_timeout: seconds for which the other consumers of a coordinated job wait for one that has not come or
-            has died; then all get ``UnavailableError``. Who comes in time goes on where that one was; ours.
+            has died; then all get ``UnavailableError``. Who comes in time goes on where that one was. The job has that
+            of the consumer which opened it; ours.
         deterministic: the elements come in an order that follows from the pipeline, ``num_tasks`` and the seed of
             ``zmqdata.set_random_seed`` alone: the same with any number of workers, through their coming and going, in
             every run. One client reads the job, or the consumers of a coordinated one; ours.
@@ -357,8 +358,12 @@ def from_dataset_id(
     description = describe_dataset(service, dataset_id, dispatcher_timeout)
     if description.element_spec is not None:
         element_spec = agreed_spec(element_spec, description.element_spec, dataset_id)
-    options = replace(
-        options, job_name=f"{dataset_id}_{job_name}" if job_name else None, compression=description.compression
-    )
+    name = None if job_name is None else _name_within(dataset_id, job_name)
+    options = replace(options, job_name=name, compression=description.compression)
     registration = Registration(service, dispatcher_timeout, description, dataset_id=dataset_id)
     return Dataset(DataServiceDataset(registration=registration, options=options, element_spec=element_spec))
+
+
+def _name_within(dataset_id: str, job_name: str) -> str:
+    """The name of a job among the jobs of all datasets. No two pairs have the same one, whatever the two texts hold."""
+    return f"{dataset_id.replace('%', '%25').replace('/', '%2F')}/{job_name}"

@@ -105,6 +105,7 @@ def checked_options(
     _check_count("max_outstanding_requests", max_outstanding_requests)
     _check_count("task_refresh_interval_hint_ms", task_refresh_interval_hint_ms)
     target = _checked_target(target_workers)
+    _check_protocol(data_transfer_protocol)
     if data_transfer_protocol == "local":
         if target == "ANY":
             raise InvalidArgumentError(
@@ -112,7 +113,6 @@ def checked_options(
                 "all: leave one of the two out"
             )
         target = "LOCAL"
-    _check_protocol(data_transfer_protocol)
     _check_cache(cross_trainer_cache, job_name)
     _check_consumer(consumer_index, num_consumers, finite, job_name)
     check_timeout("consumer_timeout", consumer_timeout)

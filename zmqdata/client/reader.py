@@ -33,7 +33,6 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.iterators import NO_STATE, ElementIterator
-from zmqdata.leavecommands import DropQueued
 from zmqdata.transport import sockets
 from zmqdata.transport.clocks import boottime
 from zmqdata.transport.forks import check_process
@@ -76,7 +75,7 @@ class ReaderShell:
             c.DisconnectLink: self._disconnect,
             c.Deliver: self._deliver,
             c.Weave: self._weave,
-            DropQueued: lambda command: self._drop_queued(),
+            c.DropQueued: lambda command: self._drop_queued(),
             c.Finish: self._finish,
             c.Closed: lambda command: self.loop.stop(),
         }

@@ -22,10 +22,12 @@ from zmqdata.errors import (
 )
 from zmqdata.nodes import Node, known_spec, split_sources
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
-from zmqdata.specs import decode_spec, encode_spec, specs_agree
+from zmqdata.specs import UNKNOWN_CARDINALITY, decode_spec, encode_spec, specs_agree
 from zmqdata.transport.addresses import parse_service
 
 log = logging.getLogger(__name__)
+
+MOST_CARDINALITY = 2**63 - 1
 
 
 @dataclass
@@ -44,7 +46,9 @@ class Registration:
     def resolve(self) -> str:
         """The dataset's id; registers it the first time, and again at a dispatcher that has forgotten it."""
         with self._lock:
-            if self.dataset_id is not None and self.node is not None and not self._is_known(self.dataset_id):
+            if self.dataset_id is not None and self.node is None:
+                self._check_unchanged(self.dataset_id)
+            elif self.dataset_id is not None and self.node is not None and not self._is_known(self.dataset_id):
                 log.info("dataset %s is registered anew: the dispatcher was restarted", self.dataset_id)
                 self._repack(self.node)
                 self.dataset_id = None
@@ -53,6 +57,19 @@ class Registration:
                 # Hundreds of megabytes, perhaps, that are seldom needed again.
                 self.packed = None
             return self.dataset_id
+
+    def _check_unchanged(self, dataset_id: str) -> None:
+        """Refuses an id that a dispatcher without a journal has given to something else since we asked."""
+        found, known = describe_dataset(self.service, dataset_id, self.timeout), self.description
+        if (found.element_spec, found.cardinality, found.compression) != (
+            known.element_spec,
+            known.cardinality,
+            known.compression,
+        ):
+            raise FailedPreconditionError(
+                f"The dataset with id {dataset_id} is not the one that it was when from_dataset_id() was called: the "
+                "dispatcher was restarted, and another one was registered under this id. Call from_dataset_id() again"
+            )
 
     def _is_known(self, dataset_id: str) -> bool:
         """Whether the id still means this dataset: the next life of a dispatcher may give it to another."""
@@ -168,7 +185,8 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         sources=sources,
         unsplittable=reason,
         element_spec=None if spec is None else encode_spec(spec),
-        cardinality=node.cardinality,
+        # What no message can carry, as of range(2**62).repeat(2**62), nobody will ever count.
+        cardinality=node.cardinality if node.cardinality <= MOST_CARDINALITY else UNKNOWN_CARDINALITY,
         compression=compression,
         python=packed.python,
         version=packed.version,

@@ -20,6 +20,8 @@ from zmqdata.transport.forks import check_process
 OF_DISPATCHER = frozenset(field.name for field in fields(DispatcherConfig)) - {"protocol"}
 OF_WORKER = frozenset(field.name for field in fields(WorkerConfig)) - {"protocol", "port", "dispatcher_address"}
 
+MOST_WORKERS = 1000  # on one machine; more is a mistake, and would take long to fail
+
 
 class Server(Protocol):
     """A handle on a dispatcher or a worker of a cluster."""
@@ -72,8 +74,8 @@ class LocalCluster:
     def __init__(
         self, num_workers: int = 2, *, in_process: bool = False, processes_per_worker: int = 1, **options: Any
     ) -> None:
-        num_workers = check_int("num_workers", num_workers, least=0)
-        processes_per_worker = check_int("processes_per_worker", processes_per_worker, least=1)
+        num_workers = check_int("num_workers", num_workers, least=0, most=MOST_WORKERS)
+        processes_per_worker = check_int("processes_per_worker", processes_per_worker, least=1, most=MOST_WORKERS)
         check_type("in_process", in_process, bool)
         _check_names(options)
         if in_process and processes_per_worker > 1:

@@ -59,14 +59,22 @@ class Admission:
             ("target workers", existing.target_workers, asked.target_workers),
             ("compression", existing.compression, asked.compression),
             ("save", *("none" if one.save is None else one.save.path for one in (existing, asked))),
-            ("dataset", *(self._dataset_label(one.dataset_id) for one in (existing, asked))),
+            ("dataset", *self._dataset_labels(existing.dataset_id, asked.dataset_id)),
         ]
         told = [f"Existing {name}: <{one}>; got <{other}>." for name, one, other in pairs if one != other]
         return mismatch + " ".join(told)
 
-    def _dataset_label(self, dataset_id: str) -> str:
+    def _dataset_labels(self, existing: str, asked: str) -> tuple[str, str]:
         # Two clients that run the same script register the same pipeline as different bytes: the fingerprint decides.
-        return self.state.datasets[dataset_id].fingerprint[:24]
+        # The values that functions hold do not count: among them are a trainer's own arguments.
+        known, other = (self.state.datasets[dataset_id] for dataset_id in (existing, asked))
+        structure, functions = _parts_of(known.fingerprint)
+        other_structure, other_functions = _parts_of(other.fingerprint)
+        # Bytecode of different versions of Python is never equal.
+        comparable = known.python == other.python and functions and other_functions
+        if structure == other_structure and comparable and functions != other_functions:
+            return f"functions {functions}", f"functions {other_functions}"
+        return structure, other_structure
 
     def _of_dataset(self, job: m.JobParameters, dataset: m.DatasetDescription) -> Objection | None:
         if job.processing_mode == "DYNAMIC" and dataset.sources is None:
@@ -146,6 +154,12 @@ class Admission:
             f"Static sharding policy <{job.processing_mode}> requires local tf.data workers when the deployment mode "
             f"is COLOCATED, but no local worker is found. {remedy}"
         )
+
+
+def _parts_of(fingerprint: str) -> tuple[str, str]:
+    """What a fingerprint says of operations and of functions, short enough to be shown."""
+    structure, _, rest = fingerprint.partition(":")
+    return structure[:24], rest.partition(":")[2][:24]
 
 
 def _on_or_off(cache: bool) -> str:

@@ -18,7 +18,6 @@ from zmqdata.core.readlinks import LinkProfile, ReadLinks
 from zmqdata.core.stepping import Stepping
 from zmqdata.core.telling import Telling
 from zmqdata.errors import NotFoundError, ResourceExhaustedError
-from zmqdata.leavecommands import DropQueued
 
 HEARTBEAT = 1.0
 REPEAT = 1.0
@@ -244,7 +243,7 @@ class ConsumerCore:
     def _drop_queued(self) -> None:
         self.lease.end()
         self.reading.waiting = 0
-        self._do(DropQueued())
+        self._do(c.DropQueued())
 
     def _holdings(self, ask: m.RequestHoldings, now: float) -> None:
         if ask.client != self.client:

@@ -37,7 +37,7 @@ class Datasets:
             return
         found = ask.dataset_id
         if found is None:
-            found = next((name for name, one in known.items() if one.digest == digest), None)
+            found = next((name for name, one in known.items() if _stands_for(one, ask.description)), None)
         elif found in known and (difference := _structure_difference(known[found], ask.description)):
             text = f"Datasets with the same ID should have the same structure, got diff for {found}: {difference}"
             self.out.refuse(peer, ask.request, InvalidArgumentError, text)
@@ -98,6 +98,12 @@ class Datasets:
             return
         if all(one.digest != digest for one in self.out.state.datasets.values()):
             self.out.commands.append(DropPipeline(digest))
+
+
+def _stands_for(one: m.DatasetDescription, asked: m.DatasetDescription) -> bool:
+    """Whether who asks for an id of his own may have that of a dataset that is there, and misses nothing by it."""
+    knows_enough = one.element_spec is not None or asked.element_spec is None
+    return one.digest == asked.digest and knows_enough and not _structure_difference(one, asked)
 
 
 def _structure_difference(one: m.DatasetDescription, other: m.DatasetDescription) -> str:

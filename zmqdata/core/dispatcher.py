@@ -12,8 +12,9 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata import savecommands as s
 from zmqdata import updates as u
+from zmqdata.commands import saves as s
+from zmqdata.core.continuing import StateKeeping
 from zmqdata.core.datasets import Datasets
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.jobs import Jobs
@@ -119,6 +120,7 @@ class DispatcherCore:
             times.client_timeout,
         )
         self.saves = Saves(self.out, self.hosting, durable)
+        self.keeping = StateKeeping(self.out)
         self.taking_back = TakingBack(self.out, self.workers, self.hosting.facts, self._request_splits)
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
         self._ticked: float | None = None
@@ -138,6 +140,7 @@ class DispatcherCore:
             m.DrainWorker: self._drain_worker,
             m.RequestSplits: self._request_splits,
             m.SplitsReturned: self.taking_back.take,
+            m.StateTaken: self.keeping.take,
             m.RequestPipeline: self._request_pipeline,
             m.RequestPiece: self.datasets.parts.request_piece,
             m.StartSave: self.saves.start,
@@ -316,18 +319,21 @@ class DispatcherCore:
             return
         if ask.worker not in self.workers:
             return  # a worker of this dispatcher's former life, which has not registered yet; it asks again
-        if not 0 <= ask.source < len(task.ledger) or not 0 <= ask.have <= len(task.ledger[ask.source]):
+        if not 0 <= ask.source < len(task.ledger):
+            return
+        ledger = task.ledger[ask.source]
+        if not ledger.base <= ask.have <= ledger.length:
             return
         cut = task.cuts.get(ask.source, 0)
         if ask.cut != cut:
             if ask.cut > cut:  # it gave splits back, and we have not heard of it
                 self.taking_back.ask(peer, task, ask.source)
             return
-        if ask.have == len(task.ledger[ask.source]) and not self._extend(peer, ask, task, now):
+        if ask.have == ledger.length and not self._extend(peer, ask, task, now):
             return
         self.taking_back.served(ask)
-        splits = tuple(task.ledger[ask.source][ask.have :])
-        self.out.send(peer, m.SplitsAssigned(ask.task, ask.attempt, ask.source, ask.have, splits, cut))
+        place = (ask.task, ask.attempt, ask.source, ask.have)
+        self.out.send(peer, m.SplitsAssigned(*place, ledger.since(ask.have), cut))
 
     def _extend(self, peer: c.Peer, ask: m.RequestSplits, task: Task, now: float) -> bool:
         """Adds an entry to the ledger; False when the files must be listed first, or splits may come back."""

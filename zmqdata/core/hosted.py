@@ -5,7 +5,8 @@ Pure bookkeeping; what is sent, started and stopped is the worker core's affair.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 from zmqdata import commands as c
 from zmqdata import messages as m
@@ -15,6 +16,8 @@ from zmqdata.core.lanes import RoundRobin
 from zmqdata.core.streams import Portion
 from zmqdata.core.window import Windowed
 
+STATES_KEPT = 4
+
 
 @dataclass
 class HostedTask:
@@ -23,6 +26,7 @@ class HostedTask:
     ``allowed``: how many bytes it may make, and ``unread`` how many elements while nobody reads it, None while somebody
     does. ``hungry``: a client waits for the next element. ``incomplete``: a client that is gone took elements with it
     that are not here any more. ``failure``: why it can not run; it has no end then, so that nobody takes it for empty.
+    ``states``: the newest places where its pipeline was, oldest first.
     """
 
     definition: m.TaskDefinition
@@ -40,6 +44,7 @@ class HostedTask:
     incomplete: bool = False
     failure: bytes = b""
     progress: float = 0.0
+    states: deque[m.TaskState] = field(default_factory=lambda: deque(maxlen=STATES_KEPT))
 
     @property
     def key(self) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.continuing import contradiction, definition_of, outlives_host
 from zmqdata.core.holdings import Holdings
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox, derived
@@ -15,7 +16,7 @@ from zmqdata.core.placement import Placement, WorkerFacts
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.state import Iteration, Task
 from zmqdata.core.tasklists import TaskLists
-from zmqdata.errors import UnavailableError
+from zmqdata.errors import DataLossError, UnavailableError
 from zmqdata.failures import told_by
 
 
@@ -98,9 +99,7 @@ class Hosting:
         self.close_if_ended(iteration)
 
     def _outlives_host(self, task: Task) -> bool:
-        """Whether a task goes on elsewhere; otherwise it is a copy, nobody's loss."""
-        job = self.out.state.iterations[task.iteration].job
-        return job.processing_mode != "OFF" or job.num_consumers is not None
+        return outlives_host(self.out.state.iterations[task.iteration])
 
     def take_report(self, name: str, reports: tuple[m.TaskReport, ...], now: float) -> None:
         """Compares what a worker hosts with what it should host, and mends the difference."""
@@ -115,7 +114,7 @@ class Hosting:
                 self.fence(task)
             elif report.failure:
                 self._fail_with(task, report.failure)
-            elif report.total is not None and task.total is None:
+            elif report.total is not None and report.total != task.total:
                 self._end(task, report.total, report)
         for number in sorted(facts.tasks):
             task = self.out.state.tasks.get(number)
@@ -141,6 +140,11 @@ class Hosting:
 
     def _end(self, task: Task, total: int, report: m.TaskReport) -> None:
         iteration = self.out.state.iterations[task.iteration]
+        wrong = contradiction(task, iteration, self.holdings.taken(task), total)
+        if wrong and self._outlives_host(task):
+            self.fail(iteration, DataLossError.__name__, wrong)
+        if task.total is not None or task.removed:
+            return
         self.out.commit(u.EndTaskUpdate(task.task, total, report.dropped, report.left_out))
         if iteration.rounds is not None:
             # Consumers pass the steps of a task that has ended when they know that it has.
@@ -262,7 +266,7 @@ class Hosting:
     def _definition(self, task: Task) -> m.TaskDefinition:
         iteration = self.out.state.iterations[task.iteration]
         digest = self.out.state.datasets[iteration.job.dataset_id].digest
-        return definition_of(task, iteration, digest, self.holdings.taken(task).ranges)
+        return definition_of(task, iteration, digest, self.holdings.taken(task))
 
     # --- tasks lose hosts
 
@@ -356,31 +360,3 @@ class Hosting:
         if not iteration.closed and iteration.ended and over:
             self.out.commit(u.CloseTaskListUpdate(iteration.iteration))
             self.lists.tell(iteration)
-
-
-def definition_of(task: Task, iteration: Iteration, digest: str, skip: m.Ranges) -> m.TaskDefinition:
-    """What a host is told of a task; ``digest`` is that of its packed pipeline."""
-    return m.TaskDefinition(
-        task=task.task,
-        attempt=task.attempt,
-        iteration=task.iteration,
-        dataset_id=iteration.job.dataset_id,
-        digest=digest,
-        processing_mode=iteration.job.processing_mode,
-        seed=task.seed,
-        compression=iteration.job.compression,
-        ledger=tuple(tuple(entries) for entries in task.ledger),
-        skip=skip,
-        block_elements=iteration.job.block_elements,
-        num_shards=iteration.num_shards,
-        shard=task.shard or 0,
-        num_consumers=iteration.job.num_consumers,
-        finite=iteration.job.finite,
-        passed=iteration.rounds.passed(task.task, task.total) if iteration.rounds is not None else (),
-        cache=iteration.job.cache,
-        by_reference=iteration.job.by_reference,
-        iteration_seed=iteration.seed,
-        repetition=iteration.repetition,
-        save_path=iteration.job.save.path if iteration.job.save is not None else "",
-        stream=task.index,
-    )

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from math import inf
 
 from zmqdata import messages as m
-from zmqdata import savecommands as s
 from zmqdata import updates as u
 from zmqdata.commands import Peer
+from zmqdata.commands import saves as s
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.state import Iteration, SavedChunk, Task

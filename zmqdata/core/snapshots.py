@@ -88,8 +88,11 @@ def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
         yield u.RestoreCursorUpdate(task.iteration, *place, task=number)
     for source, ledger in enumerate(task.ledger):
         cuts = task.cuts.get(source, 0)
-        if ledger or cuts:
-            yield u.RestoreLedgerUpdate(number, source, tuple(ledger), cuts)
+        if ledger.length or cuts:
+            entries, behind = tuple(ledger.entries), (ledger.base, ledger.before)
+            yield u.RestoreLedgerUpdate(number, source, entries, cuts, *behind)
+    for state in task.states:
+        yield u.TakeStateUpdate(number, state)
     if task.delivered:
         yield u.DeliverUpdate(number, task.delivered.ranges)
     for client, ranges in task.held.items():

@@ -151,6 +151,44 @@ def lease_seconds(previous: int, pace: float, since: float) -> float:
     return previous * pace if pace > 0 else since
 
 
+@dataclass
+class Ledger:
+    """The splits of one source that a task was given, in order, with the end marks. Entries are numbered for good.
+
+    ``base``: so many of the first entries, with ``before`` splits, are not kept: nobody will need them again.
+    """
+
+    entries: list[Split] = field(default_factory=list)
+    base: int = 0
+    before: int = 0
+
+    @property
+    def length(self) -> int:
+        """The number of entries, with those that are not kept."""
+        return self.base + len(self.entries)
+
+    @property
+    def num_splits(self) -> int:
+        """How many splits the task was given, and has not given back."""
+        return self.before + sum(split.size for split in self.entries)
+
+    def since(self, entry: int) -> tuple[Split, ...]:
+        """The entries from this number on."""
+        return tuple(self.entries[max(0, entry - self.base) :])
+
+    def parted(self, entries: int, stop: int) -> tuple[list[Split], list[Split]] | None:
+        """What is kept of it and what comes back when only so many entries stay. See ``cut_ledger``."""
+        return cut_ledger(self.entries, entries - self.base, stop)
+
+    def trim(self, base: int) -> None:
+        """Forgets the entries below this number."""
+        count = base - self.base
+        if count > 0:
+            self.before += sum(split.size for split in self.entries[:count])
+            del self.entries[:count]
+            self.base = base
+
+
 def cut_ledger(entries: Sequence[Split], count: int, stop: int) -> tuple[list[Split], list[Split]] | None:
     """Parts a ledger into what stays and what comes back; None when it has no such place.
 

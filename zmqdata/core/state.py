@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zmqdata import updates as u
+from zmqdata.core.lineage import keep_needed
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import Rounds
-from zmqdata.core.splits import SplitCursor, cut_ledger
+from zmqdata.core.splits import Ledger, SplitCursor
 from zmqdata.core.tally import Tally
-from zmqdata.messages import DatasetDescription, JobParameters
-from zmqdata.splits import Split
+from zmqdata.messages import DatasetDescription, JobParameters, TaskState
 
 FIRST_DATASET = 1000
 FIRST_ITERATION = 2000
@@ -55,13 +55,14 @@ class Task:
     ``held``: what clients had received, as they said when it last lost its host. ``index`` numbers the tasks of an
     iteration. ``chunks``: what counts of a task that is saved, in order.
     ``cuts``: how often the end of a source's ledger was taken back from the present attempt. ``cursors``: where it
-    stands in each source, if which splits it gets was settled in the beginning.
+    stands in each source, if which splits it gets was settled in the beginning. ``states``: where it can be continued,
+    oldest first.
     """
 
     task: int
     iteration: int
     seed: int
-    ledger: list[list[Split]]
+    ledger: list[Ledger]
     attempt: int = 0
     worker: str = ""
     total: int | None = None
@@ -75,6 +76,7 @@ class Task:
     left_out: int = 0
     cuts: dict[int, int] = field(default_factory=dict)
     cursors: list[SplitCursor] = field(default_factory=list)
+    states: list[TaskState] = field(default_factory=list)
 
     @property
     def settled(self) -> bool:
@@ -241,7 +243,8 @@ class DispatcherState:
 
     def _create_task(self, update: u.CreateTaskUpdate) -> None:
         iteration = self.iterations[update.iteration]
-        task = Task(update.task, update.iteration, update.seed, [[] for _ in iteration.cursors], shard=update.shard)
+        ledger = [Ledger() for _ in iteration.cursors]
+        task = Task(update.task, update.iteration, update.seed, ledger, shard=update.shard)
         task.index = len(iteration.tasks)
         if iteration.job.num_tasks is not None:
             first, step = update.shard or 0, iteration.job.num_tasks
@@ -264,7 +267,7 @@ class DispatcherState:
 
     def _assign_splits(self, update: u.AssignSplitsUpdate) -> None:
         task = self.tasks[update.task]
-        task.ledger[update.source].append(update.split)
+        task.ledger[update.source].entries.append(update.split)
         iteration = self.iterations[task.iteration]
         iteration.tally.hand_out(task.task, update.split.size)
         cursor = iteration.cursor(task, update.source)
@@ -276,9 +279,9 @@ class DispatcherState:
 
     def _cut_ledger(self, update: u.CutLedgerUpdate) -> None:
         task = self.tasks[update.task]
-        parts = cut_ledger(task.ledger[update.source], update.entries, update.stop)
+        parts = task.ledger[update.source].parted(update.entries, update.stop)
         assert parts is not None, "checked before it was decided"
-        task.ledger[update.source], back = parts
+        task.ledger[update.source].entries, back = parts
         task.cuts[update.source] = update.cut
         iteration = self.iterations[task.iteration]
         iteration.tally.hand_out(task.task, -sum(split.size for split in back))
@@ -286,13 +289,18 @@ class DispatcherState:
 
     def _restore_ledger(self, update: u.RestoreLedgerUpdate) -> None:
         task = self.tasks[update.task]
-        task.ledger[update.source] = list(update.splits)
+        task.ledger[update.source] = Ledger(list(update.splits), update.base, update.before)
         if update.cuts:
             task.cuts[update.source] = update.cuts
 
     def _restore_cursor(self, update: u.RestoreCursorUpdate) -> None:
         cursors = self.iterations[update.iteration].cursors if update.task is None else self.tasks[update.task].cursors
         cursors[update.source].restore(update.repetition, update.next, update.returned)
+
+    def _take_state(self, update: u.TakeStateUpdate) -> None:
+        task = self.tasks[update.task]
+        task.states.append(update.state)
+        self._let_go(task)
 
     def _list_files(self, update: u.ListFilesUpdate) -> None:
         self.iterations[update.iteration].cursors[update.source].list(update.repetition, update.names)
@@ -314,9 +322,13 @@ class DispatcherState:
         self._let_go(task)
 
     def _let_go(self, task: Task) -> None:
-        """What clients hold of a task matters until it is settled."""
-        if task.held and task.settled:
-            task.held = {}
+        """Forgets what nobody will need of a task: of one that is settled, all that was for its next host."""
+        if task.settled:
+            task.held, task.states = {}, []
+            for ledger in task.ledger:
+                ledger.trim(ledger.length)
+        elif task.states:
+            keep_needed(task.states, task.ledger, task.delivered, self.iterations[task.iteration].job.cache)
 
     def _uncount(self, task: Task) -> None:
         iteration = self.iterations[task.iteration]
@@ -410,6 +422,7 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.HostTaskUpdate: DispatcherState._host_task,
     u.AssignSplitsUpdate: DispatcherState._assign_splits,
     u.CutLedgerUpdate: DispatcherState._cut_ledger,
+    u.TakeStateUpdate: DispatcherState._take_state,
     u.RestoreLedgerUpdate: DispatcherState._restore_ledger,
     u.RestoreCursorUpdate: DispatcherState._restore_cursor,
     u.ListFilesUpdate: DispatcherState._list_files,

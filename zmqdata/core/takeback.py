@@ -14,7 +14,6 @@ from zmqdata import updates as u
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.placement import WorkerFacts
-from zmqdata.core.splits import cut_ledger
 from zmqdata.core.state import Task
 
 PATIENCE = 1.0
@@ -86,7 +85,7 @@ class TakingBack:
         return [task for task in others if self._may_return(task, ask.source, ask.repetition)]
 
     def _may_return(self, task: Task, source: int, repetition: int) -> bool:
-        entries = task.ledger[source]
+        entries = task.ledger[source].entries
         if task.total is not None or task.worker not in self.facts or not entries:
             return False
         last = entries[-1]
@@ -94,7 +93,7 @@ class TakingBack:
         return not behind and self.started.get((task.task, source)) != self._extent(task, source)
 
     def _extent(self, task: Task, source: int) -> tuple[int, int, int]:
-        return task.attempt, task.cuts.get(source, 0), len(task.ledger[source])
+        return task.attempt, task.cuts.get(source, 0), task.ledger[source].length
 
     def _ask(self, task: Task, source: int, now: float) -> None:
         key = (task.task, source)
@@ -113,13 +112,13 @@ class TakingBack:
             return
         if not 0 <= report.source < len(task.ledger):
             return
-        entries, cut = task.ledger[report.source], task.cuts.get(report.source, 0)
+        ledger, cut = task.ledger[report.source], task.cuts.get(report.source, 0)
         if report.cut == cut + 1:
-            if cut_ledger(entries, report.entries, report.stop) is None:
+            if ledger.parted(report.entries, report.stop) is None:
                 return
             place = (report.source, report.cut, report.entries, report.stop)
             self.out.commit(u.CutLedgerUpdate(task.task, *place))
-        elif report.cut != cut or report.entries != len(entries):
+        elif report.cut != cut or report.entries != ledger.length:
             return
         key = (task.task, report.source)
         self.started[key] = self._extent(task, report.source)

@@ -23,13 +23,14 @@ from zmqdata.core.sendlinks import Link, SendLinks
 from zmqdata.core.streams import Stream
 from zmqdata.core.window import fitting
 from zmqdata.core.writing import Writing
-from zmqdata.leavecommands import DrainRequested
 
 DROPPED_KEPT = 10_000
 UNREAD_ELEMENTS = 8
 """Elements to have ready for the first client: as many as it asks for at first."""
 DRAIN_SECONDS = 6.0
 """How long a worker that shall leave waits for others to take its tasks."""
+LISTENS = 3
+"""Heartbeats for which a dispatcher may say nothing and still be sent what it can do without."""
 
 
 @dataclass
@@ -78,10 +79,11 @@ class WorkerCore:
             c.Received: self._received,
             c.Tick: lambda event, now: self._tick(now),
             c.Produced: self._produced,
+            c.StateTaken: self._state_taken,
             c.Exhausted: self._exhausted,
             c.TaskFailed: self._task_failed,
             c.LinkBound: self._link_bound,
-            DrainRequested: self._drain,
+            c.DrainRequested: self._drain,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
         }
@@ -179,12 +181,12 @@ class WorkerCore:
             self.registered = False
             self._heartbeat(now)
         if answer.draining and not self.draining.begun:
-            self._drain(DrainRequested(DRAIN_SECONDS), now)
+            self._drain(c.DrainRequested(DRAIN_SECONDS), now)
         for task in [self.tasks[number] for number in answer.unwanted if number in self.tasks]:
             task.skip(answer.unwanted[task.definition.task])
             self._distribute(task)
 
-    def _drain(self, event: DrainRequested, now: float) -> None:
+    def _drain(self, event: c.DrainRequested, now: float) -> None:
         if not self.draining.begun:
             self.draining.begin(now, event.patience)
             self._do(c.Note("info", f"draining: {len(self.tasks)} tasks are handed over"))
@@ -212,7 +214,8 @@ class WorkerCore:
                 return
             self._remove(hosted)
         dealing = self.writing.dealing_of(definition) or dealing_for(definition, self.profile.cache_bytes)
-        feeds = [SplitFeed(len(entries)) for entries in definition.ledger]
+        bases = definition.bases or (0,) * len(definition.ledger)
+        feeds = [SplitFeed(base + len(entries)) for base, entries in zip(bases, definition.ledger, strict=True)]
         task = HostedTask(definition, feeds, dealing, progress=now)
         self.tasks[definition.task] = task
         self._start_ready()
@@ -274,6 +277,15 @@ class WorkerCore:
             event = fitting(event, self.profile.cache_bytes, self.profile.address)
         task.add(event, now)
         self._distribute(task)
+
+    def _state_taken(self, event: c.StateTaken, now: float) -> None:
+        """Tells the dispatcher where a task can be continued, if it listens: a newer place will do as well."""
+        task = self._task(event)
+        if task is None:
+            return
+        task.states.append(event.state)
+        if self._heard is not None and now - self._heard <= LISTENS * self.profile.heartbeat:
+            self._send(c.DISPATCHER, m.StateTaken(self.profile.worker, *task.key, event.state))
 
     def _exhausted(self, event: c.Exhausted, now: float) -> None:
         task = self._task(event)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata import savecommands as s
+from zmqdata.commands import saves as s
 from zmqdata.core.dealing import Dealing
 from zmqdata.core.written import Written
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata import savecommands as s
+from zmqdata.commands import saves as s
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.streams import Portion, Stream
 from zmqdata.failures import told_by

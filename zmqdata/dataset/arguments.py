@@ -183,6 +183,8 @@ def file_path(value: Any) -> str:
     found = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(found, str):
         refuse("a file name", value, "a str or path")
+    if not found or "\0" in found:
+        raise ValueError(f"a file name must not be empty, nor hold a NUL, got {found!r}")
     return found
 
 

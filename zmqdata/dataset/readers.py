@@ -255,8 +255,12 @@ class SqlDataset(Dataset):
             )
         if not isinstance(query, str):
             refuse("query", query, "a str")
+        if not query.strip():
+            raise ValueError(f"query must not be empty, got {query!r}")
         if isinstance(output_types, (str, type, np.dtype)) or not isinstance(output_types, Sequence):
             refuse("output_types", output_types, "a tuple with a dtype for each column")
+        if not output_types:
+            raise ValueError("output_types must not be empty: it has a dtype for each column of the query")
         super().__init__(
             nodes.Sql(
                 driver_name=driver_name,

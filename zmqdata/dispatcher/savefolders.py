@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from zmqdata import savecommands as s
+from zmqdata.commands import saves as s
 from zmqdata.errors import DataLossError, DataServiceError, NotFoundError
 from zmqdata.files import Files, files_of
 from zmqdata.manifests import (

@@ -21,8 +21,8 @@ import zmq
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata import savecommands as s
 from zmqdata import wire
+from zmqdata.commands import saves as s
 from zmqdata.config import DispatcherConfig
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherPolicy, DispatcherTimes
 from zmqdata.core.places import located

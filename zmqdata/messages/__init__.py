@@ -67,6 +67,7 @@ from zmqdata.messages.parts import (
     TaskList,
     TaskPlace,
     TaskReport,
+    TaskState,
     View,
     is_digest,
 )
@@ -86,6 +87,7 @@ from zmqdata.messages.workers import (
     SaveFailed,
     SplitsAssigned,
     SplitsReturned,
+    StateTaken,
     TakeBackSplits,
     WorkerHeartbeat,
     WorkerHeartbeatAnswered,
@@ -109,6 +111,7 @@ ToDispatcher = (
     | WorkerHeartbeat
     | RequestSplits
     | SplitsReturned
+    | StateTaken
     | RequestPipeline
     | ChunkWritten
     | SaveFailed
@@ -215,6 +218,7 @@ __all__ = [
     "SplitsAssigned",
     "SplitsReturned",
     "StartSave",
+    "StateTaken",
     "StatusReported",
     "StorePiece",
     "StreamGrant",
@@ -223,6 +227,7 @@ __all__ = [
     "TaskList",
     "TaskPlace",
     "TaskReport",
+    "TaskState",
     "TasksChanged",
     "ToClient",
     "ToDispatcher",

@@ -152,11 +152,25 @@ class TaskList(Struct, frozen=True):
     plan: Plan | None = None
 
 
+class TaskState(Struct, frozen=True, array_like=True):
+    """A place in a task: with ``content`` its pipeline goes on where it makes element (or round) ``number`` next.
+
+    ``needs``: per source, the first entry of the ledger that must be there for that. What is in ``content`` is the
+    worker's affair: what the pipeline's iterator says of itself, in msgpack.
+    """
+
+    number: int
+    content: bytes
+    needs: tuple[int, ...] = ()
+
+
 class TaskDefinition(Struct, frozen=True):
     """What a worker needs to host a task: its lineage.
 
-    ``ledger`` holds the splits handed out so far, per source; ``skip`` the ranges of elements that consumers have
-    already, which are made again but not sent. ``shard`` of ``num_shards`` is the task's static part, where there are
+    ``ledger`` holds the splits handed out so far, per source, without the first ``bases`` entries of each, which nobody
+    needs any more; ``skip`` the ranges of elements that consumers have already, which are made again but not sent.
+    ``states``, oldest first: the pipeline goes on from one of them as soon as all before its number is in ``skip``,
+    from the beginning on. ``shard`` of ``num_shards`` is the task's static part, where there are
     any. ``num_consumers``, ``finite``, ``cache`` and ``by_reference`` are the job's; ``passed``: how many rounds each
     numbered consumer has behind it. What is random follows from ``seed``, or from ``iteration_seed`` where all tasks of
     the iteration must draw the same, or from a seed in the pipeline together with ``repetition``, the repetition of the
@@ -186,6 +200,8 @@ class TaskDefinition(Struct, frozen=True):
     repetition: int = 0
     save_path: str = ""
     stream: int = 0
+    bases: tuple[int, ...] = ()
+    states: tuple[TaskState, ...] = ()
 
 
 class Lease(Struct, frozen=True):

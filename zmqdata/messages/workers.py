@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import field
 
-from zmqdata.messages.parts import Message, Part, Ranges, TaskDefinition, TaskReport
+from zmqdata.messages.parts import Message, Part, Ranges, TaskDefinition, TaskReport, TaskState
 from zmqdata.splits import Split
 
 # --- worker -> dispatcher -----------------------------------------------------------------------------------------
@@ -76,6 +76,19 @@ class SplitsReturned(Message, frozen=True):
     cut: int
     entries: int
     stop: int
+
+
+class StateTaken(Message, frozen=True):
+    """From a worker that has noted where a task's pipeline is: about once per second of work. Sent once, not answered.
+
+    The dispatcher keeps it if the attempt is the current one, so that another host goes on from there. If it is lost, a
+    newer one will do.
+    """
+
+    worker: str
+    task: int
+    attempt: int
+    state: TaskState
 
 
 class RequestPipeline(Message, frozen=True):

@@ -7,7 +7,8 @@ package does not import dill.
 
 from __future__ import annotations
 
-from zmqdata.pipelines.fingerprints import Fingerprint, fingerprint
+from zmqdata.pipelines.fingerprints import fingerprint
+from zmqdata.pipelines.identity import Fingerprint
 from zmqdata.pipelines.packing import FindPart, PackedPipeline, open_pipeline, pack_pipeline
 from zmqdata.pipelines.shipping import ShippedSource, pack_sources
 

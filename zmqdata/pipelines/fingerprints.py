@@ -17,37 +17,14 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import msgspec
 import numpy as np
+
+from zmqdata.pipelines.identity import Fingerprint
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 _MANY = 1000
 _SCRIPT_MODULES = frozenset({"__main__", "__mp_main__"})
 _NOT_PARAMETERS = frozenset({"inputs", "site", "label"})
-
-
-class Fingerprint(msgspec.Struct, frozen=True):
-    """Two hashes: changed code is worth a warning, changed structure is another pipeline.
-
-    Attributes:
-        structure: operations, how they are joined, their parameters, the content of arrays; 32 hex digits.
-        code: names and bytecode of all functions, and the values that they hold; 32 hex digits.
-
-    >>> Fingerprint.parse(str(Fingerprint("a", "b")))
-    Fingerprint(structure='a', code='b')
-    """
-
-    structure: str
-    code: str
-
-    def __str__(self) -> str:
-        return f"{self.structure}:{self.code}"
-
-    @classmethod
-    def parse(cls, text: str) -> Fingerprint:
-        """Read what ``str`` wrote."""
-        structure, _, code = text.partition(":")
-        return cls(structure, code)
 
 
 def nodes_in_order(node: Any) -> list[Any]:
@@ -115,11 +92,15 @@ def _name(named: Any) -> str:
 
 
 class _Scribe:
-    """Writes values into two hashes; whatever is reached through a function goes into the second."""
+    """Writes values into two hashes; whatever is reached through a function goes into the second.
+
+    What is said of the functions alone goes into a third.
+    """
 
     def __init__(self, outer: _Scribe | None = None) -> None:
         self.structure = hashlib.sha256()
         self.code = hashlib.sha256()
+        self.functions = hashlib.sha256()
         self.in_code: bool = outer.in_code if outer else False
         # Functions, classes and objects by identity, with their number, kept alive so that no identity is used twice.
         # Apart for each hash: code must not change the numbers in the structure. Plain values have no identity: whether
@@ -132,7 +113,7 @@ class _Scribe:
 
     def result(self) -> Fingerprint:
         """What has been written so far."""
-        return Fingerprint(self.structure.hexdigest()[:32], self.code.hexdigest()[:32])
+        return Fingerprint(*(one.hexdigest()[:32] for one in (self.structure, self.code, self.functions)))
 
     def write(self, *texts: str | bytes) -> None:
         """Texts with their lengths, so that no two sequences of them look the same."""
@@ -184,6 +165,7 @@ class _Scribe:
     def _include(self, part: _Scribe) -> None:
         self.structure.update(part.structure.digest())
         self.code.update(part.code.digest())
+        self.functions.update(part.functions.digest())
 
     def _digest(self) -> bytes:
         return self.structure.digest() + self.code.digest()
@@ -199,6 +181,7 @@ class _Scribe:
 
     def add_code(self, thing: Any, write: Callable[[Any, _Scribe], None]) -> None:
         """Enter a function, a class or anything else that can be called."""
+        self.functions.update(_bare(thing))
         outer, self.in_code = self.in_code, True
         self.add_once(thing, write)
         self.in_code = outer
@@ -385,6 +368,16 @@ def _(value: types.CodeType, scribe: _Scribe) -> None:
     for names in (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars):
         scribe.write("names", *names)
     scribe.add_all("consts", value.co_consts)
+
+
+def _bare(thing: Any) -> bytes:
+    """Hash of what can be called, without the values that it holds."""
+    apart = _Scribe()
+    apart.in_code = True
+    apart.write(_name(thing if hasattr(thing, "__qualname__") else type(thing)), str(getattr(thing, "__name__", "")))
+    if isinstance(thing, types.FunctionType):
+        apart.add(thing.__code__)
+    return apart.code.digest()
 
 
 def _write_builtin(function: types.BuiltinFunctionType, scribe: _Scribe) -> None:

@@ -21,7 +21,8 @@ import msgspec
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures import MISSING_MODULE
-from zmqdata.pipelines.fingerprints import Fingerprint, fingerprint, nodes_in_order
+from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
+from zmqdata.pipelines.identity import Fingerprint
 from zmqdata.pipelines.shipped import install
 from zmqdata.pipelines.shipping import carried_sources, pack_sources
 from zmqdata.pipelines.unsendable import describe_trail, qualified_name
@@ -147,8 +148,13 @@ that makes it, for example to Dataset.from_generator, or the values as a list.
 def _identity(node: Any, sources: dict[str, bytes]) -> str:
     found = fingerprint(node)
     if sources:
-        found = Fingerprint(found.structure, hashlib.sha256(" ".join([found.code, *sources]).encode()).hexdigest()[:32])
+        code, functions = (_hash_of(" ".join([one, *sources])) for one in (found.code, found.functions))
+        found = Fingerprint(found.structure, code, functions)
     return str(found)
+
+
+def _hash_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def open_pipeline(packed: PackedPipeline, find: FindPart | None = None, folder: Path | None = None) -> Any:

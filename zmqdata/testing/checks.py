@@ -66,6 +66,7 @@ class Laws:
         self.owned: dict[str, set[Element]] = {}
         self.names: dict[Element, Name] = {}
         self.lost: set[Element] = set()
+        self.leased: dict[tuple[int, int, int, int], int] = {}
         self.gone: set[str] = set()
         self.on_gone: list[Callable[[str], None]] = []
 
@@ -115,6 +116,8 @@ class Laws:
                 self.fail(f"attempt {update.attempt} of task {update.task} follows {task.attempt}", update.task)
         if isinstance(update, u.AssignSplitsUpdate):
             self._check_assigned(update)
+        elif isinstance(update, u.CutLedgerUpdate):
+            self._take_back(update)
         self.state.apply(update)
         if isinstance(update, u.CloseClientUpdate):
             self._client_gone(update.client)
@@ -127,10 +130,18 @@ class Laws:
             if iteration.cursor(task, update.source).remaining(split.repetition):
                 self.fail(f"task {update.task} is told the end of repetition {split.repetition} before it", update.task)
             return
-        for other in iteration.tasks.values():
-            for entry in other.ledger[update.source]:
-                if entry.repetition == split.repetition and not _indices(entry).isdisjoint(_indices(split)):
-                    self.fail(f"{split} is given to {update.task} while {other.task} has {entry}", other.task)
+        for key in _splits_of(iteration.iteration, update.source, split):
+            if key in self.leased:
+                other = self.leased[key]
+                self.fail(f"{split} is given to {update.task} while {other} has {key[-1]} of it", other)
+            self.leased[key] = update.task
+
+    def _take_back(self, update: u.CutLedgerUpdate) -> None:
+        task = self.state.tasks[update.task]
+        parts = task.ledger[update.source].parted(update.entries, update.stop)
+        for split in parts[1] if parts else ():
+            for key in _splits_of(task.iteration, update.source, split):
+                self.leased.pop(key, None)
 
     def _check_revealed(self, message: m.Message) -> None:
         true = True
@@ -139,7 +150,7 @@ class Laws:
             true = task is not None and task.attempt == message.definition.attempt and bool(task.worker)
         elif isinstance(message, m.SplitsAssigned):
             ledger = self.state.tasks[message.task].ledger[message.source]
-            true = tuple(ledger[message.first : message.first + len(message.splits)]) == message.splits
+            true = ledger.since(message.first)[: len(message.splits)] == message.splits
         elif isinstance(message, m.IterationOpened):
             true = self.state.client_iteration.get(message.client) == message.iteration
         elif isinstance(message, m.DatasetRegistered):
@@ -323,5 +334,5 @@ class Laws:
                 self.fail(f"left over: {what}: {rest}")
 
 
-def _indices(split: Split) -> set[int]:
-    return set(range(split.start, split.stop, split.step))
+def _splits_of(iteration: int, source: int, entry: Split) -> list[tuple[int, int, int, int]]:
+    return [(iteration, source, entry.repetition, index) for index in range(entry.start, entry.stop, entry.step)]

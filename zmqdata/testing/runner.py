@@ -6,8 +6,11 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from zmqdata import commands as c
-from zmqdata.messages import TaskDefinition
+from zmqdata.core.ranges import RangeSet
+from zmqdata.messages import TaskDefinition, TaskState
 from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
 
@@ -60,11 +63,15 @@ class SimulatedRunner:
 
     Args:
         definition: the task. What its ``skip`` names is made and numbered, and not handed over. In a coordinated job
-            each numbered consumer has its own blocks, and numbers are those of rounds.
+            each numbered consumer has its own blocks, and numbers are those of rounds. Of its ledger it sees what it
+            is given, so a state that was kept without the entries that it needs is found out.
         pipeline: what to make.
         clock: the time on which it works.
         seed: decides pace and block sizes, which elements must not depend on.
-        emit: takes ``SplitsWanted``, ``Produced`` and ``Exhausted``.
+        emit: takes ``SplitsWanted``, ``Produced``, ``StateTaken`` and ``Exhausted``.
+
+    Attributes:
+        made: how many elements it has made, with those that nobody needed.
     """
 
     def __init__(
@@ -82,14 +89,24 @@ class SimulatedRunner:
         self.pace = self.random.choice([0.001, 0.02, 0.1])
         self.target = self.random.choice([1, 3, 10, 40])
         self.eager = self.random.random() < 0.5
+        self.mark_every = self.random.choice([1, 4, 30])
+        self.note_every = self.random.choice([0.05, 0.5])
         self.stopped = False
+        self.made = 0
         self._emit = emit
         self._entries: list[Split] = list(definition.ledger[0]) if definition.ledger else self._everything()
-        self._fixed = len(self._entries)
-        self._at = self._started = 0
+        self._base = definition.bases[0] if definition.bases else 0
+        self._fixed = self._length
+        self._at, self._started = self._base, 0
+        self._given = 0  # the elements of the last split begun
         self._reserved = -1  # the entry that it has waited for
         self._repetition = 0
         self._names = self._make()
+        self._ahead = list(definition.states)
+        self._skip = RangeSet(definition.skip)
+        self._marks: list[tuple[int, list[int]]] = []
+        self._restoring = False
+        self._noted = clock.now
         self._round: list[Name] = []
         self._lanes = [BlockInWork() for _ in range(definition.num_consumers or 1)]
         self._next = self._position = 0
@@ -110,7 +127,7 @@ class SimulatedRunner:
         """Takes the next ledger entries."""
         assert source == 0
         if self._waiting:
-            self._reserved = len(self._entries)
+            self._reserved = self._length
         self._asking = self._waiting = False
         self._entries.extend(splits)
         self._plan()
@@ -129,15 +146,56 @@ class SimulatedRunner:
         """Says nothing from now on."""
         self.stopped = True
 
+    @property
+    def _length(self) -> int:
+        return self._base + len(self._entries)
+
+    def _entry(self, number: int) -> Split:
+        assert number >= self._base, f"entry {number} is needed and those before {self._base} are gone"
+        return self._entries[number - self._base]
+
+    # --- states
+
+    def _mark(self) -> None:
+        """Notes every now and then where it is, as an iterator does that holds elements back."""
+        if not self._marks or self.made - self._marks[-1][0] >= self.mark_every:
+            place = [self._at, self._started, self._given, self._repetition, self._position]
+            self._marks = [*self._marks[-1:], (self.made, place)]
+
+    def _note(self) -> None:
+        """Tells where it is: at the mark before the last one, and so many elements behind it."""
+        if self._round or self._ahead or not self._marks or self.clock.now - self._noted < self.note_every:
+            return
+        self._noted = self.clock.now
+        made, place = self._marks[0]
+        content = msgspec.msgpack.encode([place, self.made - made])
+        needs = (max(0, place[0] - (not place[1])),) if self.definition.ledger else ()
+        key = (self.definition.task, self.definition.attempt)
+        self._emit(c.StateTaken(*key, TaskState(self._next, content, needs)))
+
+    def _leap(self) -> None:
+        """Goes on from a later state as soon as nobody needs what comes before it."""
+        while self._ahead and self._ahead[0].number <= self._next:
+            del self._ahead[0]
+        while self._ahead and not self._round and self._skip.covers(self._next, self._ahead[0].number):
+            self._hand_over()
+            state = self._ahead.pop(0)
+            place, behind = msgspec.msgpack.decode(state.content)
+            self._at, self._started, self._given, self._repetition, self._position = place
+            self._names, self._next, self._marks = self._make(), state.number, []
+            self._restoring = True
+            assert all(next(self._names) is not None for _ in range(behind)), "a state is told of splits not yet given"
+            self._restoring = False
+
     # --- work
 
     def _make(self) -> Iterator[Name | None]:
         """The elements in order; None whenever the next one needs splits that are not there."""
         while self._repetition < self.pipeline.repetitions:
-            if self._at == len(self._entries):
+            if self._at == self._length:
                 yield None
                 continue
-            split = self._entries[self._at]
+            split = self._entry(self._at)
             if split.repetition != self._repetition or split.is_end:
                 self._repetition += split.repetition == self._repetition
                 self._at += 1
@@ -146,16 +204,23 @@ class SimulatedRunner:
 
     def _make_entry(self) -> Iterator[Name]:
         """The elements of the present entry, whose end may be given back meanwhile."""
-        while self._started < self._entries[self._at].size:
-            split = self._entries[self._at]
-            index = split.start + self._started * split.step
-            self._started += 1
-            if self.eager and self._at == len(self._entries) - 1:
+        if self._started:
+            yield from self._make_split()  # the rest of one in which it was restored
+        while self._started < self._entry(self._at).size:
+            self._started, self._given = self._started + 1, 0
+            if self.eager and self._at == self._length - 1:
                 self._want(ahead=True)
-            for number in range(self.pipeline.yields(index)):
-                if self._is_mine():
-                    yield (split.repetition, index, number)
+            yield from self._make_split()
         self._at, self._started = self._at + 1, 0
+
+    def _make_split(self) -> Iterator[Name]:
+        split = self._entry(self._at)
+        index = split.start + (self._started - 1) * split.step
+        while self._given < self.pipeline.yields(index):
+            self._given += 1
+            if self._is_mine():
+                self.made += 1
+                yield (split.repetition, index, self._given - 1)
 
     def _is_mine(self) -> bool:
         """Whether the next element of the whole input belongs to the static part of this task."""
@@ -179,6 +244,9 @@ class SimulatedRunner:
                     # No client will ever ask for what there is.
                     self._hand_over()
                 return
+            self._leap()
+            self._mark()
+            self._note()
             try:
                 name = next(self._names)
             except StopIteration:
@@ -191,28 +259,28 @@ class SimulatedRunner:
         self._plan()
 
     def _want(self, ahead: bool = False) -> None:
-        if self.definition.ledger and not (self._waiting or (ahead and self._asking)):
+        if self.definition.ledger and not self._restoring and not (self._waiting or (ahead and self._asking)):
             self._asking, self._waiting = True, not ahead
             key = (self.definition.task, self.definition.attempt)
             pace = self.random.choice([0.0, self.pace])
-            self._emit(c.SplitsWanted(*key, 0, self._repetition, len(self._entries), not ahead, pace))
+            self._emit(c.SplitsWanted(*key, 0, self._repetition, self._length, not ahead, pace))
 
     def give_back(self, source: int) -> c.LedgerCut:
         """Forgets the splits that it has not begun; of what came while it waited it keeps one."""
         assert source == 0
         at, started = self._at, self._started
-        if at == self._reserved and at < len(self._entries):
+        if at == self._reserved and at < self._length:
             started = max(started, 1)
         if at < self._fixed:
             at, started = self._fixed, 0
         count = at + (started > 0)
-        stop = self._entries[count - 1].stop if count else 0
+        stop = self._entry(count - 1).stop if count > self._base else 0
         if started:
-            stop = min(stop, self._entries[at].start + started)
-        changed = count < len(self._entries) or (count > 0 and stop < self._entries[-1].stop)
+            stop = min(stop, self._entry(at).start + started)
+        changed = count < self._length or (count > self._base and stop < self._entries[-1].stop)
         if changed:
-            del self._entries[count:]
-            if count:
+            del self._entries[count - self._base :]
+            if self._entries:
                 self._entries[-1] = self._entries[-1].part(0, stop - self._entries[-1].start)
             self._asking = False
         return c.LedgerCut(self.definition.task, self.definition.attempt, source, count, stop, changed)
@@ -234,7 +302,7 @@ class SimulatedRunner:
             return
         names, self._round = self._round, []
         number, self._next = self._next, self._next + 1
-        if any(first <= number < stop for first, stop in self.definition.skip):
+        if number in self._skip:
             self._hand_over()
             return
         flush = self._flush

@@ -12,7 +12,7 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata import savecommands as s
+from zmqdata.commands import saves as s
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
 from zmqdata.core.state import DispatcherState
 from zmqdata.splits import IndexSplits

@@ -19,7 +19,6 @@ from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
 from zmqdata.core.places import Places
 from zmqdata.core.worker import WorkerCore, WorkerProfile
-from zmqdata.leavecommands import DrainRequested, DropQueued
 from zmqdata.splits import IndexSplits
 from zmqdata.testing.checks import Laws
 from zmqdata.testing.clock import Clock
@@ -86,7 +85,7 @@ class SimulatedWorker(Node):
 
     def drain(self) -> None:
         """Is told to hand its tasks over and to leave."""
-        self.feed(DrainRequested(self.random.choice([0.0, 2.0, 7.0])))
+        self.feed(c.DrainRequested(self.random.choice([0.0, 2.0, 7.0])))
 
     def leave(self) -> None:
         """Ends in good order."""
@@ -147,7 +146,7 @@ class SimulatedClient(Node):
             c.Deliver: self._deliver,
             c.Weave: self._weave,
             c.Finish: self._finished,
-            DropQueued: lambda x: self.queue.clear(),
+            c.DropQueued: lambda x: self.queue.clear(),
             c.Closed: self._closed,
         }
 

@@ -59,6 +59,8 @@ def parse_service(service: str | tuple[str, str]) -> str:
     if protocol == "ipc":
         return f"ipc://{_checked_path(address)}"
     host, port = split_address(address)
+    if host == "*":
+        raise ValueError(f"Malformed `service` {service!r}: '*' is every host; name the one where the dispatcher runs")
     return f"tcp://{join_address(host, port)}"
 
 
@@ -257,6 +259,16 @@ def announced_address(host: str, advertise: str | None, dispatcher_endpoint: str
 
 
 def _advertised(advertise: str) -> tuple[str, int | None]:
+    host, port = _host_and_port(advertise)
+    if host in EVERY_INTERFACE or host in (PORT_MARK, DATA_PORT_MARK):
+        raise ValueError(
+            f"The address {advertise!r} is announced to others, and nobody can connect to the host {host!r}: name an "
+            "address of this machine, or leave it out"
+        )
+    return host, port
+
+
+def _host_and_port(advertise: str) -> tuple[str, int | None]:
     # A bare IPv6 address has colons and no port.
     try:
         return str(ipaddress.ip_address(advertise.strip("[]"))), None

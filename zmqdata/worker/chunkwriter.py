@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, BinaryIO
 
-from zmqdata import savecommands as s
 from zmqdata.blocks import BlockMeta, Structure, decode_block, decode_meta
 from zmqdata.chunks import write_block
+from zmqdata.commands import saves as s
 from zmqdata.errors import BY_NAME, UnavailableError
 from zmqdata.files import Files, files_of
 from zmqdata.manifests import uncommitted_path

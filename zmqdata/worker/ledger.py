@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,6 +16,37 @@ from zmqdata.splits import Split
 
 PIECE_SECONDS = 0.05
 GROWTH = 8
+
+PLACE = "zmqdata.ledger"
+"""By this a state of a pipeline tells that what follows it in a list is a place in a ledger."""
+
+
+def needs_of(state: Any, sources: int) -> tuple[int, ...]:
+    """For each source the first entry of its ledger that a state needs; 0 where it has no place in that.
+
+    >>> needs_of([[PLACE, 0, 7, 2], {"input": [PLACE, 1, 5, 0]}, 3, "text"], 3)
+    (7, 4, 0)
+    """
+    needs: list[int | None] = [None] * sources
+    for source, at, offset in _places(state):
+        if source < sources:
+            # At the beginning of an entry the one before tells the repetition.
+            need, before = max(0, at - (not offset)), needs[source]
+            needs[source] = need if before is None else min(before, need)
+    return tuple(need or 0 for need in needs)
+
+
+def _places(state: Any) -> Iterator[tuple[int, int, int]]:
+    rest = [state]
+    while rest:
+        part = rest.pop()
+        if isinstance(part, dict):
+            rest += part.values()
+        elif isinstance(part, (list, tuple)):
+            if len(part) == 4 and part[0] == PLACE:
+                yield part[1], part[2], part[3]
+            else:
+                rest += part
 
 
 class Stopped(Exception):
@@ -56,6 +88,8 @@ class LedgerProvider:
         entries: the ledger so far. It stays: an earlier attempt may have used it.
         want: called with (repetition, entries had, whether the source waits, seconds for a split or 0).
         clock: the time in seconds.
+        source: its number among those of the task, as its states tell it.
+        base: the number of the first of the entries; those before are not needed any more.
     """
 
     def __init__(
@@ -63,16 +97,28 @@ class LedgerProvider:
         entries: Sequence[Split],
         want: Callable[[int, int, bool, float], None],
         clock: Callable[[], float] = time.monotonic,
+        source: int = 0,
+        base: int = 0,
     ) -> None:
         self._entries = list(entries)
-        self._fixed = len(self._entries)
+        self._base = base
+        self._source = source
+        self._fixed = self._length
         self._want = want
         self._pacer = Pacer(clock)
-        self._at = self._offset = 0
-        self._used = (0, 0)  # the furthest place reached: a cache may go back to an earlier one
+        self._at, self._offset = base, 0
+        self._used = (base, 0)  # the furthest place reached: a cache may go back to an earlier one
         self._repetition = 0
         self._ended = self._waiting = self._asked = self._stopped = False
         self._changed = threading.Condition()
+
+    @property
+    def _length(self) -> int:
+        """The number of entries, with those before the first one here."""
+        return self._base + len(self._entries)
+
+    def _entry(self, number: int) -> Split:
+        return self._entries[number - self._base]
 
     def next_split(self) -> Split | None:
         """The next piece of this repetition; None at its end. Waits for the dispatcher if it must."""
@@ -94,7 +140,7 @@ class LedgerProvider:
         """
         with self._changed:
             self._await_entry()
-            entry = self._entries[self._at]
+            entry = self._entry(self._at)
             wanted = entry.repetition >= self._repetition
             most = self._pacer.size if entry.step == 1 else 1
             stop = min(self._offset + most, entry.size) if wanted else entry.size
@@ -109,16 +155,16 @@ class LedgerProvider:
             return piece
 
     def _turn_over(self) -> None:
-        if self._at < len(self._entries) and self._offset >= self._entries[self._at].size:
+        if self._at < self._length and self._offset >= self._entry(self._at).size:
             self._at, self._offset = self._at + 1, 0
 
     def _await_entry(self) -> None:
         if self._offset:
             self._turn_over()  # what followed was given back
-        if self._at == len(self._entries):
+        if self._at == self._length:
             self._waiting = True
             self._want(self._repetition, self._at, True, self._pacer.pace)
-        while self._at == len(self._entries):
+        while self._at == self._length:
             if self._stopped:
                 raise Stopped
             self._changed.wait()
@@ -126,8 +172,8 @@ class LedgerProvider:
 
     def _ask_ahead(self, size: int) -> None:
         """Asks for the next entry while there is work for about another piece."""
-        count = len(self._entries)
-        rest = self._entries[self._at].size - self._offset if self._at < count else 0
+        count = self._length
+        rest = self._entry(self._at).size - self._offset if self._at < count else 0
         if self._at + 1 >= count and rest <= size and self._pacer.pace and not self._asked:
             self._asked = True
             self._want(self._repetition, count, False, self._pacer.pace)
@@ -137,18 +183,23 @@ class LedgerProvider:
         self._repetition += 1
         self._ended = self._asked = False
 
-    def state(self) -> list[int]:
-        """The place reached: the number of entries used up, and of splits of the next one."""
+    def state(self) -> list[Any]:
+        """The place reached: ``PLACE``, the source, the number of entries used up, and of splits of the next one."""
         with self._changed:
             if self._offset:
                 self._turn_over()
-            return [self._at, self._offset]
+            return [PLACE, self._source, self._at, self._offset]
 
-    def restore(self, state: Sequence[int]) -> None:
+    def rewind(self) -> None:
+        """Goes back to where it began, for a pipeline that is made anew and restored then."""
+        with self._changed:
+            self._at, self._offset, self._repetition, self._ended = self._base, 0, 0, False
+
+    def restore(self, state: Sequence[Any]) -> None:
         """Continues at the place that ``state`` told."""
         with self._changed:
-            self._at, self._offset = state
-            before = self._entries[self._at - (not self._offset)] if self._at or self._offset else None
+            _, _, self._at, self._offset = state
+            before = self._entry(self._at - (not self._offset)) if self._at or self._offset else None
             self._repetition = before.repetition if before is not None else 0
             self._ended = before is not None and before.is_end
             self._used = max(self._used, (self._at, self._offset))
@@ -171,23 +222,23 @@ class LedgerProvider:
         """
         with self._changed:
             entries, stop = self._kept()
-            changed = entries < len(self._entries) or (entries > 0 and stop < self._entries[-1].stop)
+            changed = entries < self._length or (entries > self._base and stop < self._entries[-1].stop)
             if changed:
-                del self._entries[entries:]
-                if entries:
+                del self._entries[entries - self._base :]
+                if self._entries:
                     self._entries[-1] = self._entries[-1].part(0, stop - self._entries[-1].start)
                 self._asked = False
             return entries, stop, changed
 
     def _kept(self) -> tuple[int, int]:
         at, offset = self._used
-        if self._waiting and self._at < len(self._entries):
+        if self._waiting and self._at < self._length:
             at, offset = max((at, offset), (self._at, 1))
         if at < self._fixed:
             at, offset = self._fixed, 0
         if not offset:
-            return at, self._entries[at - 1].stop if at else 0
-        return at + 1, min(self._entries[at].start + offset, self._entries[at].stop)
+            return at, self._entry(at - 1).stop if at > self._base else 0
+        return at + 1, min(self._entry(at).start + offset, self._entry(at).stop)
 
     def stop(self) -> None:
         """Ends every wait for splits."""

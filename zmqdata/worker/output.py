@@ -69,7 +69,7 @@ class Output:
         window: int = BLOCK_BYTES,
     ) -> None:
         self.definition = definition
-        self.number = 0
+        self.number = 0  # of the next element
         self.emitted = 0
         self._post = post
         self._compression = compression
@@ -86,9 +86,26 @@ class Output:
         self._lock = threading.Lock()
 
     @property
+    def is_between_rounds(self) -> bool:
+        """Whether every element that was added has its number."""
+        return not self._round
+
+    def may_leap(self, number: int) -> bool:
+        """Whether nobody needs what comes before element ``number``."""
+        return self.is_between_rounds and self._skip.covers(self.number, number)
+
+    def leap(self, number: int) -> None:
+        """The next element that is added has this number."""
+        self.hand_over()
+        self.number = number
+
+    @property
     def nbytes(self) -> int:
         """The bytes handed over, or collected to be."""
-        return self.emitted + sum(lane.builder.nbytes for lane in self._lanes)
+        total = self.emitted
+        for lane in self._lanes:  # asked for each element, for which a generator would be slow
+            total += lane.builder.nbytes
+        return total
 
     def flush(self) -> None:
         """Somebody waits: hands over what there is, or else the next round as soon as it is made."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from zmqdata import commands as c
@@ -16,8 +17,8 @@ from zmqdata.blocks import Compression
 from zmqdata.errors import DataServiceError, FailedPreconditionError, InvalidArgumentError, PipelineError
 from zmqdata.failures import encode_failure
 from zmqdata.iterators import Context, ElementIterator, make_iterator
-from zmqdata.messages import TaskDefinition
-from zmqdata.nodes import Options, options_of
+from zmqdata.messages import TaskDefinition, TaskState
+from zmqdata.nodes import Node, Options, options_of
 from zmqdata.pipelines import FindPart, PackedPipeline, open_pipeline
 from zmqdata.remote_errors import text_of
 from zmqdata.sharding import shard_statically
@@ -26,6 +27,7 @@ from zmqdata.transport.folders import own_folder
 from zmqdata.worker.ledger import LedgerProvider, Stopped
 from zmqdata.worker.output import Output
 from zmqdata.worker.quarantine import TaskQuarantine
+from zmqdata.worker.states import StateTaker, decoded
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +91,8 @@ class TaskRunner:
         self._far_compression = Compression(definition.compression)
         self._near_compression = Compression(definition.compression, local=True)
         self._output = Output(definition, post, self._compression, worker, self._placed, window)
+        self._states = StateTaker(len(self.providers))
+        self._ahead = deque(definition.states)  # what the pipeline has not passed
         self._allowed = 0
         self._most: int | None = None
         self._stopped = False
@@ -99,7 +103,8 @@ class TaskRunner:
         def want(repetition: int, have: int, waiting: bool, pace: float) -> None:
             self._post(c.SplitsWanted(*self.key, source, repetition, have, waiting, pace))
 
-        return LedgerProvider(entries, want)
+        base = self.definition.bases[source] if self.definition.bases else 0
+        return LedgerProvider(entries, want, source=source, base=base)
 
     # --- from the worker's loop
 
@@ -134,19 +139,16 @@ class TaskRunner:
     # --- in its own thread
 
     def _run(self) -> None:
-        iterator: ElementIterator | None = None
         try:
-            iterator = self._open()
-            self._produce(iterator)
+            node, context = self._open()
+            while not self._produce(node, context):
+                pass
         except Stopped:
             pass
         except BaseException as error:  # the boundary to user code: whatever it raises is data, sys.exit() too
             self._fail(error)
-        finally:
-            if iterator is not None:
-                iterator.close()
 
-    def _open(self) -> ElementIterator:
+    def _open(self) -> tuple[Node, Context]:
         if self._reason:
             raise FailedPreconditionError(self._reason)
         encoded = self._pipeline or self._find_part(self.definition.digest) or b""
@@ -160,11 +162,44 @@ class TaskRunner:
         task = self.definition
         node = shard_statically(whole, task.processing_mode, task.num_shards, task.shard, task.iteration_seed)
         providers = tuple(self.providers) if task.processing_mode == "DYNAMIC" else None
-        return make_iterator(node, _context(task, providers, options_of(whole), self.quarantine))
+        return node, _context(task, providers, options_of(whole), self.quarantine)
 
-    def _produce(self, iterator: ElementIterator) -> None:
+    def _produce(self, node: Node, context: Context) -> bool:
+        """Makes elements, to the end or until it can go on from a later state; True at the end."""
+        state = self._take_leap()
+        for provider in self.providers:
+            provider.rewind()
+        iterator = make_iterator(node, context)
+        try:
+            if state is not None:
+                iterator.restore(decoded(state))
+                self._output.leap(state.number)
+            return self._run_through(iterator)
+        finally:
+            iterator.close()
+
+    def _may_leap(self) -> bool:
+        """Whether nobody needs what comes before the next state ahead. Those that were passed are forgotten."""
+        while self._ahead and self._ahead[0].number <= self._output.number:
+            self._ahead.popleft()
+        return bool(self._ahead) and self._output.may_leap(self._ahead[0].number)
+
+    def _take_leap(self) -> TaskState | None:
+        """The furthest state that it may go on from."""
+        state = None
+        while self._may_leap():
+            state = self._ahead.popleft()
+        return state
+
+    def _run_through(self, iterator: ElementIterator) -> bool:
+        output, states, clock = self._output, self._states, self._states.clock
         while True:
             self._await_allowance()
+            if self._ahead:
+                if self._may_leap():
+                    return False
+            elif clock() >= states.due and output.is_between_rounds:
+                self._note(iterator)
             try:
                 element = next(iterator)
             except StopIteration:
@@ -172,9 +207,9 @@ class TaskRunner:
             except Stopped:
                 raise
             except BaseException as error:  # the boundary to user code: the iteration goes on behind it
-                self._output.fail(error)
+                output.fail(error)
                 continue
-            self._output.add(element)
+            output.add(element)
         if self.definition.cache:
             text = (
                 "Cross-trainer caching requires the input dataset to be infinite, but it ended after "
@@ -182,6 +217,13 @@ class TaskRunner:
             )
             self._output.fail(InvalidArgumentError(text))
         self._finish(self._output.end())
+        return True
+
+    def _note(self, iterator: ElementIterator) -> None:
+        """Notes where the pipeline is, so that another host can go on from there."""
+        state = self._states.take(iterator, self._output.number)
+        if state is not None:
+            self._post(c.StateTaken(*self.key, state))
 
     def _await_allowance(self) -> None:
         if self._stopped:
@@ -189,9 +231,11 @@ class TaskRunner:
         if self._may_make(self._output.nbytes):
             return
         self._output.hand_over()
+        since = self._states.clock()
         with self._changed:
             while not self._may_make(self._output.emitted) and not self._stopped:
                 self._changed.wait()
+        self._states.idle(self._states.clock() - since)
 
     def _may_make(self, size: int) -> bool:
         """Whether there may be one more element, with so many bytes made."""

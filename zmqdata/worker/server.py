@@ -16,13 +16,12 @@ import zmq
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata import savecommands as s
 from zmqdata import wire
+from zmqdata.commands import saves as s
 from zmqdata.config import DATA_PORT_MARK, DATA_TRANSPORTS, PORT_MARK, WorkerConfig
 from zmqdata.core.worker import DRAIN_SECONDS, WorkerCore, WorkerProfile
 from zmqdata.core.written import Written
 from zmqdata.errors import BY_NAME, DataServiceError, ProtocolError
-from zmqdata.leavecommands import DrainRequested
 from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.settings import check_type, check_wait
 from zmqdata.transport import sockets
@@ -61,8 +60,16 @@ class WorkerShell:
     """
 
     def __init__(self, config: WorkerConfig) -> None:
-        endpoint = parse_service(config.dispatcher_address)
         self.context = sockets.new_context()
+        try:
+            self._open(config, parse_service(config.dispatcher_address))
+        except BaseException:
+            # A context that is collected with an open socket waits for it for ever.
+            self.context.destroy(linger=0)
+            raise
+
+    def _open(self, config: WorkerConfig, endpoint: str) -> None:
+        """Makes everything; the sockets are bound when this returns."""
         self.loop = Loop("zmqdata-worker", self._tick)
         # The access check must be there before the first data socket, and is cheap.
         self.rejects = Rejects()
@@ -76,22 +83,17 @@ class WorkerShell:
             self._report_soon,
             self.rejects,
         )
-        try:
-            self.router, bound = sockets.control_router(self.context, bind_endpoint(config.host, config.port), 10_000)
-        except BaseException:
-            self.links.close()
-            self.context.term()
-            raise
+        self.router, bound = sockets.control_router(self.context, bind_endpoint(config.host, config.port), 10_000)
         port = split_address(bound.partition("://")[2])[1]
         self.address = f"tcp://{announced_address(config.host, config.worker_address, endpoint, port)}"
         self.dispatcher = sockets.control_dealer(self.context, endpoint)
-        announce_worker(self.address)
         self.core = WorkerCore(_profile(config, self.address))
         self.config = config
         self.parts = PartCache(config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon)
         self.runners: dict[tuple[int, int], TaskRunner] = {}
         self.chunks = ChunkWriter(self._report_soon)
         self.registered = threading.Event()
+        self.ended_unregistered = False
         self.quiet = False
         self.emptied = threading.Event()
         self.drained = threading.Event()
@@ -117,10 +119,14 @@ class WorkerShell:
             s.CloseChunk: self.chunks.close_chunk,
             c.Finish: self._refused,
         }
+        announce_worker(self.address)
 
     def close(self) -> None:
         """Frees sockets and threads; the loop has ended."""
         withdraw_worker(self.address)
+        if not self.registered.is_set():
+            self.ended_unregistered = True
+            self.registered.set()
         for runner in self.runners.values():
             runner.stop()
         for runner in self.runners.values():
@@ -163,7 +169,7 @@ class WorkerShell:
 
     def drain(self, patience: float) -> None:
         """Has the tasks handed over to other workers; ``drained`` is set when they are, or the time is up."""
-        self._handle(DrainRequested(patience))
+        self._handle(c.DrainRequested(patience))
 
     def _report_soon(self, event: object) -> None:
         self.loop.post(lambda: self._handle(event))
@@ -363,7 +369,10 @@ class WorkerServer(Server[WorkerShell]):
         return self._started().address
 
     def wait_registered(self, timeout: float | None = None) -> bool:
-        """Waits until the dispatcher knows this worker; False when it does not after ``timeout`` seconds.
+        """Waits until the dispatcher knows this worker.
+
+        Returns:
+            False when it does not after ``timeout`` seconds, or when the worker was stopped before.
 
         Raises:
             TypeError, ValueError: ``timeout`` is no time.
@@ -375,7 +384,7 @@ class WorkerServer(Server[WorkerShell]):
             return False
         if shell.refusal is not None:
             raise shell.refusal
-        return True
+        return not shell.ended_unregistered
 
     def drain(self, timeout: float = DRAIN_SECONDS) -> None:
         """Takes no more tasks, and waits until other workers have those that it hosts. It is not stopped by that.
@@ -406,7 +415,7 @@ class WorkerServer(Server[WorkerShell]):
     def num_tasks(self) -> int:
         """How many tasks it hosts now."""
         shell = self._own_shell()
-        return 0 if shell is None else len(shell.core.tasks)
+        return 0 if shell is None or self._stopped.is_set() else len(shell.core.tasks)
 
     def snapshot_task_progresses(self) -> list[SnapshotTaskProgress]:
         """The streams of distributed saves that it writes or has written, for tests and people who are curious."""

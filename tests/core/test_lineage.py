@@ -1,0 +1,131 @@
+"""Facts about which states of a task are kept and sent, and what of its ledger goes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zmqdata.core.lineage import (
+    MOST_KEPT_BYTES,
+    MOST_STATE_BYTES,
+    MOST_STATES,
+    is_believable,
+    keep_needed,
+    useful_states,
+    without_holes,
+)
+from zmqdata.core.ranges import RangeSet
+from zmqdata.core.splits import Ledger
+from zmqdata.messages import TaskState
+from zmqdata.splits import Split
+
+
+def states(*numbers: int, size: int = 1) -> list[TaskState]:
+    """States that each need the entry of their number."""
+    return [TaskState(number, b"x" * size, (number,)) for number in numbers]
+
+
+def numbers_of(found: object) -> list[int]:
+    return [state.number for state in found]  # type: ignore[attr-defined]  # states, in a list or a tuple
+
+
+def ledger(length: int = 100) -> Ledger:
+    return Ledger([Split(0, number, number + 1) for number in range(length)])
+
+
+def kept(found: list[TaskState], *delivered: tuple[int, int], is_cache: bool = False) -> tuple[list[int], int]:
+    """The numbers of the states that are kept, and of the first entry."""
+    one = ledger()
+    keep_needed(found, [one], RangeSet(delivered), is_cache)
+    assert one.length == one.num_splits == 100
+    return numbers_of(found), one.base
+
+
+def test_a_state_goes_when_all_before_the_next_one_is_delivered() -> None:
+    """The newest is always kept, and the entries of the ledger go that no state needs."""
+    assert kept(states(10, 20, 30)) == ([10, 20, 30], 0)
+    assert kept(states(10, 20, 30), (0, 10)) == ([10, 20, 30], 10)
+    assert kept(states(10, 20, 30), (0, 25)) == ([20, 30], 20)
+    assert kept(states(10, 20, 30), (0, 99)) == ([30], 30)
+
+
+def test_a_hole_keeps_the_state_before_it() -> None:
+    """Those between it and the newest ones go, too."""
+    assert kept(states(10, 20, 30, 40), (0, 15), (16, 45)) == ([10, 40], 10)
+
+
+def test_the_beginning_is_needed_until_all_before_the_first_state_is_delivered() -> None:
+    """Until then no entry goes, although every state needs later ones."""
+    assert kept(states(10, 20), (1, 30)) == ([20], 0)
+
+
+def test_a_hole_in_a_shared_cache_is_nobodys_loss() -> None:
+    """There everything up to the last element that somebody had is over."""
+    assert kept(states(10, 20, 30), (5, 7), (24, 25), is_cache=True) == ([20, 30], 20)
+    assert without_holes(RangeSet()) == RangeSet()
+
+
+def test_too_many_states_are_thinned_out() -> None:
+    """The first and the newest stay, and what is kept has a bound."""
+    many = states(*range(1, 1000))
+    found, _ = kept(many)
+    assert len(found) <= MOST_STATES
+    assert (found[0], found[-2:]) == (1, [998, 999])
+    large = states(*range(1, 13), size=MOST_STATE_BYTES)
+    kept(large)
+    assert sum(len(state.content) for state in large[:-2]) <= MOST_KEPT_BYTES
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9))), st.sets(st.integers(1, 50), min_size=1))
+def test_what_is_kept_is_enough_for_every_gap(delivered: list[tuple[int, int]], places: set[int]) -> None:
+    """The best state for each gap, or the beginning, is there, with its entries; and a second time changes nothing."""
+    had = RangeSet((first, first + count) for first, count in delivered)
+    all_states, one = states(*sorted(places)), ledger()
+    found = list(all_states)
+    keep_needed(found, [one], had, False)
+    gaps = [0] * (0 not in had) + [stop for _, stop in had]
+    best = {max((place for place in places if place <= gap), default=0) for gap in gaps}
+    assert set(numbers_of(useful_states(all_states, had, None))) == best - {0} == set(numbers_of(found)) & best
+    assert one.base <= min(best)
+    again = list(found)
+    keep_needed(again, [one], had, False)
+    assert again == found
+
+
+@pytest.mark.parametrize(
+    ("taken", "total", "useful"),
+    [
+        ([], None, []),
+        ([(0, 9)], None, []),
+        ([(0, 10)], None, [10]),
+        ([(0, 15), (16, 45)], None, [10, 40]),
+        ([(0, 15), (16, 45)], 45, [10]),
+        ([(5, 45)], None, [40]),
+    ],
+)
+def test_a_host_gets_the_newest_state_before_each_gap(
+    taken: list[tuple[int, int]], total: int | None, useful: list[int]
+) -> None:
+    """It begins at the first and leaps to the others; behind the end there is nothing to make."""
+    assert numbers_of(useful_states(states(10, 20, 30, 40), RangeSet(taken), total)) == useful
+
+
+@pytest.mark.parametrize(
+    ("state", "total", "believed"),
+    [
+        (TaskState(11, b"", (60,)), None, True),
+        (TaskState(11, b"", (100,)), 11, True),
+        (TaskState(10, b"", (60,)), None, False),
+        (TaskState(12, b"", (60,)), 11, False),
+        (TaskState(11, b"", (101,)), None, False),
+        (TaskState(11, b"", (49,)), None, False),
+        (TaskState(11, b"", ()), None, False),
+        (TaskState(11, b"x" * (MOST_STATE_BYTES + 1), (60,)), None, False),
+    ],
+)
+def test_a_state_must_fit_what_is_known(state: TaskState, total: int | None, believed: bool) -> None:
+    """It lies behind those known, needs entries that were given and are still there, and is not too large."""
+    one = ledger()
+    one.trim(50)
+    assert is_believable(state, states(10), [one], total) is believed

@@ -1,0 +1,107 @@
+"""Events and commands of the consumer core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from zmqdata.messages import Block, EndOfTask
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Event: a message has arrived on a link. ``content`` is what it decodes to, opaque to the core."""
+
+    link: str
+    header: Block | EndOfTask
+    content: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkBroken:
+    """Event: the connection of a link ended, or brought what cannot be decoded."""
+
+    link: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOut:
+    """Event: the training loop has taken elements ``first <= n < stop`` of a block of this task and attempt.
+
+    Events come in the order in which the elements were delivered.
+
+    ``size`` is the block's credit once its last element is taken, else 0.
+    """
+
+    task: int
+    attempt: int
+    first: int
+    stop: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRequested:
+    """Event: the user is done with the iterator."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectLink:
+    """Command: connect a PULL socket."""
+
+    link: str
+    address: str
+    secret: str
+
+
+@dataclass(frozen=True, slots=True)
+class DisconnectLink:
+    """Command: close the PULL socket of a link."""
+
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Command: queue the elements of a block from the ``skip``-th to before the ``stop``-th for the training loop."""
+
+    header: Block
+    content: Any
+    skip: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weave:
+    """Command: queue one element of each of these parts of blocks in turn, until all of them have none left.
+
+    All have equally many. The first element of each part is taken in its one of the ``steps``, the second one ``cycle``
+    steps later, and so on.
+    """
+
+    parts: tuple[Deliver, ...]
+    steps: tuple[int, ...]
+    cycle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Command: nothing more will come. With an error, the training loop gets it at that place.
+
+    ``failure``: a pipeline's failure, to raise in place of the error.
+    """
+
+    error: str = ""
+    text: str = ""
+    failure: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class DropQueued:
+    """Command: what was delivered and not handed out belongs to others by now; forget it, the reports of it too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Command: the goodbye is said, or its deadline has passed; the shell may end."""

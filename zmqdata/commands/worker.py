@@ -1,0 +1,220 @@
+"""Events and commands of the worker core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from zmqdata.messages import Block, EndOfTask, TaskDefinition, TaskState
+from zmqdata.splits import Split
+
+
+@dataclass(frozen=True, slots=True)
+class StartTask:
+    """Command: start a task runner for this definition with the packed pipeline, or say why there is none.
+
+    An empty pipeline without a reason is to be found among the parts.
+    """
+
+    definition: TaskDefinition
+    pipeline: bytes
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPart:
+    """Command: look for a part in the cache, or take it on to fetch it unless another process does; ``PartClaimed``."""
+
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartClaimed:
+    """Event: ``have`` bytes of the part are here; all of them: it is whole, checked, and held for the runners.
+
+    ``ours``: nobody else fetches the rest. ``error``: the cache can not keep it.
+    """
+
+    digest: str
+    have: int
+    ours: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseParts:
+    """Command: no runner will need any other parts than these; the cache may remove the rest when it wants space."""
+
+    needed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StopTask:
+    """Command: stop the runner of this task and attempt; nothing it says later counts."""
+
+    task: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSplits:
+    """Command: give the runner the ledger entries of a source that follow those it has."""
+
+    task: int
+    attempt: int
+    source: int
+    splits: tuple[Split, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowProduction:
+    """Command: the runner may produce until its blocks add up to this many bytes since its start.
+
+    ``elements``: nor may it make more than this number of elements, or rounds, as nobody reads; None: any number.
+    """
+
+    task: int
+    attempt: int
+    size: int
+    elements: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlushTask:
+    """Command: a client has nothing in flight; the runner hands over what it has, or its next element at once."""
+
+    task: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SplitsWanted:
+    """Event: a runner will soon have used up the splits of a source, or has and is ``waiting``.
+
+    ``pace``: seconds that it takes for a split, 0 when unknown.
+    """
+
+    task: int
+    attempt: int
+    source: int
+    repetition: int
+    have: int
+    waiting: bool = True
+    pace: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnSplits:
+    """Command: forget what is not started of a source's ledger; answered by ``LedgerCut`` within the same turn."""
+
+    task: int
+    attempt: int
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCut:
+    """Event: a runner keeps ``entries`` of a source's ledger, the last of them up to ``stop``.
+
+    ``changed``: whether it has forgotten anything.
+    """
+
+    task: int
+    attempt: int
+    source: int
+    entries: int
+    stop: int
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """Event: a runner has made elements ``first ... first + count - 1``, or a failure in place of one.
+
+    ``frames`` are opaque to the core. In coordinated jobs elements are numbered by rounds, and ``lane`` is the consumer
+    that they are for.
+    """
+
+    task: int
+    attempt: int
+    first: int
+    count: int
+    size: int
+    meta: bytes
+    frames: Any
+    failure: bytes = b""
+    lane: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StateTaken:
+    """Event: a runner has noted where its pipeline is, behind all that it has made before this event."""
+
+    task: int
+    attempt: int
+    state: TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """Event: a runner has come to the end after ``total`` elements, or rounds; ``dropped`` elements made no round."""
+
+    task: int
+    attempt: int
+    total: int
+    dropped: int = 0
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """Event: a runner can not run its task at all; ``failure`` says why, in the form of ``Block.failure``."""
+
+    task: int
+    attempt: int
+    failure: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """Event: the worker shall leave, within ``patience`` seconds, once others have its tasks."""
+
+    patience: float
+
+
+@dataclass(frozen=True, slots=True)
+class BindLink:
+    """Command: bind a PUSH socket for this link; answered by ``LinkBound``."""
+
+    link: str
+    host: str
+    transports: tuple[str, ...]
+    process: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkBound:
+    """Event: the socket of a link is bound with a one-time secret, or could not be; ``kind`` is the error's class."""
+
+    link: str
+    address: str
+    secret: str
+    error: str = ""
+    kind: str = "ResourceExhaustedError"
+
+
+@dataclass(frozen=True, slots=True)
+class UnbindLink:
+    """Command: close the socket of a link."""
+
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Command (worker) and fact: send this header with its frames on a link."""
+
+    link: str
+    header: Block | EndOfTask
+    frames: Any = ()
