@@ -2,13 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+# As many processes as there are cores, four at most: tests wait more than they compute. `ARGS=-n0` runs them in one.
+SHARED := -n auto --maxprocesses 4 --dist worksteal
 DATASET_ARGS ?=
 
 .NOTPARALLEL:
 .PHONY: demo test test-full test-tfdata coverage lint types layers docs bench build clean
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
-test: .venv/.dev-ready ; $(BIN)/python -m pytest $(ARGS)
-test-full: .venv/.dev-ready ; $(BIN)/python -m pytest --full $(ARGS)
+test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
+test-full: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --full $(ARGS)
 test-tfdata: .venv-tfdata/.ready ; ZMQDATA_CHAINS=$${ZMQDATA_CHAINS:-5000} .venv-tfdata/bin/python -m pytest tests/tfdata $(ARGS)
 coverage: .venv/.dev-ready ; $(BIN)/python -m pytest -m 'not realprocess' --cov --cov-context=test --cov-report= $(ARGS) && $(BIN)/python tools/own_coverage.py
 lint: .venv/.dev-ready ; $(BIN)/ruff check .

@@ -220,6 +220,14 @@ def test_the_version_is_stated_once() -> None:
     assert f"## {found[1]}" in read("CHANGELOG.md")
 
 
+def test_the_design_names_every_module() -> None:
+    """The table of layers has each module and package of the package, and none that is not there."""
+    table = read("docs/design.md").split("## Layers")[1].split("\n\n`testing`")[0]
+    named = {name.partition(".")[0] for name in re.findall(r"`(\w[\w.]*)`", table)} - {"make"}
+    found = {path.relative_to(ROOT / "zmqdata").parts[0].removesuffix(".py") for path in PACKAGE}
+    assert named == found - {"testing"}
+
+
 def test_the_documented_commands_exist() -> None:
     """Each ``make x`` of README, CONTRIBUTING and CI is a target of the Makefile; README opens with demo and test."""
     targets = set(re.findall(r"^([a-z-]+):(?!=)", read("Makefile"), re.MULTILINE))

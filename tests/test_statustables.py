@@ -12,7 +12,7 @@ from zmqdata.statustables import status_tables
 WORKER = {"address": "tcp://10.0.0.1:4", "tags": ["GPU"], "tasks": 2, "elements_per_second": 123456.7}
 JOB = {"job": "train", "processing_mode": "DYNAMIC", "repetition": 1, "clients": 2, "delivered": 4321}
 TASK = {"task": 4000, "address": "tcp://10.0.0.1:4", "worker": "w", "attempt": 2, "produced": 12345, "delivered": 99}
-QUIET = {"total": None, "removed": False, "stalled": False, "seconds_without_progress": 0.0}
+QUIET = {"total": None, "removed": False, "stalled": False, "seconds_without_progress": 0.0, "busy_seconds": 0.0}
 
 
 def printed(width: int = 80, **found: Any) -> str:
@@ -50,10 +50,12 @@ def test_tasks() -> None:
         {**running, "removed": True},
         {**running, "worker": ""},
         {**running, "stalled": True, "seconds_without_progress": 75.0},
+        {**running, "busy_seconds": 80.0, "busy_with": "Element 3 that came to map(f)"},
     ]
     text = printed(100, tasks=tasks)
     for expected in ("running", "ended", "lost", "between hosts", "no progress for 75 s", "12,345"):
         assert expected in text
+    assert "for 80 s at element 3" in text
 
 
 def test_tasks_of_one_worker() -> None:

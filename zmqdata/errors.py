@@ -104,3 +104,14 @@ BY_NAME: dict[str, type[DataServiceError]] = {
     )
 }
 """The errors that may travel in a message, by class name."""
+
+
+def named_error(name: str, text: str) -> DataServiceError:
+    """An error as a message has it, by the name of its class; a ``PipelineError`` where no single element failed.
+
+    Example:
+        >>> named_error("NotFoundError", "no such dataset")
+        NotFoundError('no such dataset')
+    """
+    kind = PipelineError if name == PipelineError.__name__ else BY_NAME.get(name, DataServiceError)
+    return kind(text)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from zmqdata.errors import BY_NAME, AlreadyExistsError, DataLossError, DataServiceError, NotFoundError
+from zmqdata.errors import AlreadyExistsError, DataLossError, DataServiceError, NotFoundError, named_error
 from zmqdata.files import LOCAL, Files, files_of, read
 from zmqdata.specs import decode_spec, encode_spec, merge_specs
 
@@ -320,4 +320,4 @@ def committed_chunks(files: Files, path: str) -> list[ChunkName]:
 
 def error_of(error: SaveError) -> DataServiceError:
     """The error without what a failed pipeline has to tell."""
-    return BY_NAME.get(error.error, DataServiceError)(error.text)
+    return named_error(error.error, error.text)

@@ -9,6 +9,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+LONG = 10.0
+"""Seconds at one element that are worth telling."""
+
 Row = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Row], str]]
 
@@ -103,6 +106,9 @@ def _task_state(row: Row) -> str:
         return "ended"
     if not row["worker"]:
         return "between hosts"
+    if row["busy_seconds"] >= LONG:
+        busy_with = row["busy_with"]
+        return f"for {row['busy_seconds']:.0f} s at {busy_with[:1].lower()}{busy_with[1:]}"
     return f"no progress for {row['seconds_without_progress']:.0f} s" if row["stalled"] else "running"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from zmqdata.messages import DatasetDescription, JobParameters, Ranges, TaskState, View
+from zmqdata.messages import Crumb, DatasetDescription, JobParameters, Ranges, TaskState, View
 from zmqdata.splits import Split
 
 
@@ -313,6 +313,25 @@ class EndSaveUpdate(Update, frozen=True):
     iteration: int
 
 
+class CountDeathUpdate(Update, frozen=True):
+    """The process that hosted this attempt of a task ended; ``how`` and the rest as in ``Death``."""
+
+    task: int
+    attempt: int
+    how: str
+    killed: bool = False
+    crumbs: tuple[Crumb, ...] = ()
+
+
+class PoisonUpdate(Update, frozen=True):
+    """A node of the task leaves out this element from now on; ``text`` says why."""
+
+    task: int
+    node: str
+    number: int
+    text: str
+
+
 class RemoveJobUpdate(Update, frozen=True):
     """A job was collected with its iterations, tasks and clients; the same name may begin anew."""
 
@@ -353,5 +372,7 @@ AnyUpdate = (
     | CommitChunkUpdate
     | FailSaveUpdate
     | EndSaveUpdate
+    | CountDeathUpdate
+    | PoisonUpdate
     | RemoveJobUpdate
 )

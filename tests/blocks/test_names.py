@@ -163,7 +163,7 @@ def test_attributes_are_members_and_makers() -> None:
         ([], "append"),
         (os, "system"),
     ],
-    ids=repr,
+    ids=lambda value: repr(value).partition(" at 0x")[0],
 )
 def test_other_attributes_are_refused(owner: object, name: str) -> None:
     """Nothing of instances, modules, the standard library and numpy, and nothing that Python itself has put there."""

@@ -53,3 +53,17 @@ def test_a_protocol_of_elements_is_a_word(protocol: Any) -> None:
     """What cannot be looked up is no protocol either."""
     with pytest.raises(NotFoundError, match="not available"):
         distribute("parallel_epochs", NOBODY, data_transfer_protocol=protocol)
+
+
+@pytest.mark.parametrize("rule", ["ignore", None, True, ["skip"]])
+def test_there_are_two_rules_for_poison(rule: Any) -> None:
+    """Any other rule than "fail" and "skip" is an error at the call."""
+    with pytest.raises(ValueError, match="`on_poison` must be 'fail' or 'skip', got"):
+        distribute("parallel_epochs", NOBODY, on_poison=rule)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, "5", float("nan")])
+def test_a_time_out_of_tasks_is_a_time(seconds: Any) -> None:
+    """A task_timeout is a positive number of seconds, or None for none."""
+    with pytest.raises(ValueError, match="`task_timeout` must be a positive number of seconds"):
+        distribute("parallel_epochs", NOBODY, task_timeout=seconds)

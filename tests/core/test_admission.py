@@ -13,14 +13,20 @@ from zmqdata import updates as u
 from zmqdata.core.admission import Admission
 from zmqdata.core.placement import Placement
 from zmqdata.core.state import DispatcherState
-from zmqdata.errors import InvalidArgumentError, NotFoundError, UnimplementedError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from zmqdata.splits import IndexSplits
 
 DESCRIPTION = m.DatasetDescription("digest", "print:code:f", (IndexSplits(10),), "", None, 10, None, "3.11", "0")
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
 
 
-def objection(placement: Placement | None = None, local: tuple[str, ...] = (), **changes: Any) -> Any:
+def objection(
+    placement: Placement | None = None,
+    local: tuple[str, ...] = (),
+    repetition: int = 0,
+    consumer: int | None = None,
+    **changes: Any,
+) -> Any:
     """What is said against a job next to which ``job`` exists."""
     state = DispatcherState()
     state.apply(u.RegisterDatasetUpdate("dataset", DESCRIPTION))
@@ -33,14 +39,15 @@ def objection(placement: Placement | None = None, local: tuple[str, ...] = (), *
     state.apply(u.RegisterDatasetUpdate("bare", structs.replace(DESCRIPTION, fingerprint="print")))
     state.apply(u.RegisterDatasetUpdate("whole", structs.replace(DESCRIPTION, sources=None, unsplittable="no splits")))
     state.apply(u.CreateJobUpdate(JOB))
-    ask = m.OpenIteration("k", structs.replace(JOB, **changes), 0, local_workers=local)
+    state.apply(u.RegisterDatasetUpdate("endless", structs.replace(DESCRIPTION, cardinality=-1)))
+    ask = m.OpenIteration("k", structs.replace(JOB, **changes), repetition, m.Reader(consumer), local)
     return Admission(state, placement or placed("tcp://a")).objection(ask)
 
 
 def test_equal_parameters_are_admitted() -> None:
     """A second client of a job with the same parameters has nothing against it, whatever is not compared."""
     assert objection() is None
-    assert objection(block_elements=5, consumer_timeout=1.0) is None
+    assert objection(block_elements=5, consumer_timeout=1.0, task_timeout=1.0) is None
 
 
 @pytest.mark.parametrize(
@@ -49,6 +56,7 @@ def test_equal_parameters_are_admitted() -> None:
         ({"processing_mode": "OFF"}, "Existing processing mode: <DYNAMIC>; got <OFF>."),
         ({"num_consumers": 2}, "Existing number of consumers: <None>; got <2>."),
         ({"finite": "drop"}, "Existing rule for finite input: <None>; got <drop>."),
+        ({"on_poison": "skip"}, "Existing rule for poison: <fail>; got <skip>."),
         ({"cache": True}, "Existing cross-trainer cache: <disabled>; got <enabled>."),
         ({"target_workers": "ANY"}, "Existing target workers: <AUTO>; got <ANY>."),
         ({"compression": None}, "Existing compression: <AUTO>; got <None>."),
@@ -68,6 +76,14 @@ def test_every_parameter_must_agree(changes: dict[str, Any], text: str) -> None:
 def test_what_functions_hold_is_each_reader_s_own(dataset: str) -> None:
     """Other values in the same functions, and functions that cannot be compared, are no other dataset."""
     assert objection(dataset_id=dataset) is None
+
+
+def test_an_unknown_rule_for_poison_is_refused() -> None:
+    """A client of another implementation may say neither "fail" nor "skip"."""
+    assert objection(name="new", on_poison="ignore") == (
+        InvalidArgumentError,
+        "on_poison must be 'fail' or 'skip', got 'ignore'.",
+    )
 
 
 def test_an_unknown_dataset_is_refused() -> None:
@@ -105,3 +121,48 @@ def test_static_parts_of_pairs_need_a_local_worker() -> None:
     assert error is InvalidArgumentError
     assert "Static sharding policy <FILE_OR_DATA> requires local tf.data workers" in said
     assert objection(pairs, local=("a",), name="new", processing_mode="FILE_OR_DATA") is None
+
+
+def test_a_save_has_no_clients() -> None:
+    """Nobody opens a job that writes files."""
+    error, said = objection(name="new", save=m.SaveParameters("/save", "run"))
+    assert (error, "A save has no clients" in said) == (InvalidArgumentError, True)
+
+
+def test_a_cache_needs_an_endless_dataset_and_one_repetition() -> None:
+    """Trainers share a window of what never ends, and read it once."""
+    assert objection(name="new", dataset_id="endless", cache=True) is None
+    error, said = objection(name="new", cache=True)
+    assert (error, "requires the input dataset to be infinite, but" in said) == (InvalidArgumentError, True)
+    error, said = objection(name="new", dataset_id="endless", cache=True, repetition=2)
+    assert (error, "Got repetition 2 of job new" in said) == (InvalidArgumentError, True)
+
+
+ROUNDS: dict[str, Any] = {"name": "new", "num_consumers": 2, "finite": "drop", "consumer": 1}
+
+
+def test_numbered_consumers_are_admitted() -> None:
+    """Each of them, with an end that is agreed on or without one."""
+    assert objection(**ROUNDS) is None
+    assert objection(**ROUNDS | {"consumer": 0, "finite": None, "dataset_id": "endless"}) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "text"),
+    [
+        ({"num_consumers": None}, InvalidArgumentError, "give num_consumers too"),
+        ({"num_consumers": None, "consumer": None}, InvalidArgumentError, "give num_consumers too"),
+        ({"num_consumers": 0}, InvalidArgumentError, "num_consumers=0"),
+        ({"consumer": None}, InvalidArgumentError, "consumers 0 to 1, got consumer_index=None"),
+        ({"consumer": 2}, InvalidArgumentError, "consumers 0 to 1, got consumer_index=2"),
+        ({"consumer": -1}, InvalidArgumentError, "got consumer_index=-1"),
+        ({"finite": "stop"}, InvalidArgumentError, "finite must be None, 'drop' or 'pad', got 'stop'"),
+        ({"target_workers": "LOCAL"}, InvalidArgumentError, "Coordinated reads require non-local workers"),
+        ({"cache": True}, InvalidArgumentError, "Cross-trainer caching does not support coordinated reads"),
+        ({"finite": None}, FailedPreconditionError, "has cardinality 10. Consider adding a .repeat()"),
+    ],
+)
+def test_numbered_consumers_have_rules(changes: dict[str, Any], error: type[Exception], text: str) -> None:
+    """Numbers that do not fit, what excludes coordinated reads, and an end without a rule are refused."""
+    found, said = objection(**ROUNDS | changes)
+    assert (found, text in said) == (error, True)

@@ -6,6 +6,7 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
+from zmqdata.core.snapshots import snapshot
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
 from zmqdata.testing import Transcript
 
@@ -326,3 +327,43 @@ def test_what_a_leaving_worker_has_goes_to_the_next_one_that_comes() -> None:
     assert cluster.sent(m.DropTask).task == cluster.task
     cluster.hear("k", m.HoldingsReported("k", cluster.task, 2, ()))
     assert cluster.core.state.tasks[cluster.task].worker == "v"
+
+
+def test_an_ask_that_knows_of_another_cut_gets_no_splits() -> None:
+    """Who gave splits back without our hearing of it is asked for them again; an old ask is not answered."""
+    cluster = Cluster()
+    cluster.hear("w", m.RequestSplits("w", cluster.task, 1, 0, 0, 0, 1))
+    assert cluster.sent(m.TakeBackSplits) == m.TakeBackSplits(cluster.task, 1, 0, 1)
+    assert cluster.all_of(m.SplitsAssigned) == []
+    cluster.hear("w", m.RequestSplits("w", cluster.task, 1, 0, 0, 0, -1))
+    assert cluster.commands == []
+
+
+def test_who_comes_to_the_end_waits_for_what_others_have_not_started() -> None:
+    """Before the end is told, those who have splits left are asked for them."""
+    cluster = Cluster()
+    cluster.core.out.commit(u.AssignSplitsUpdate(cluster.task, 0, Split(0, 0, 100)))
+    cluster.core.out.drain()
+    cluster.join("v")
+    cluster.hear("v", m.RequestSplits("v", cluster.task + 1, 1, 0, 0, 0))
+    assert cluster.sent(m.TakeBackSplits).task == cluster.task
+    assert cluster.all_of(m.SplitsAssigned) == []
+
+
+def test_a_core_goes_on_with_what_another_has_left() -> None:
+    """Workers and clients are expected back; until then strangers are not answered."""
+    cluster = Cluster(busy=False, addresses=("w:1",))
+    cluster.core.resume(0.0)
+    cluster.join("w")
+    cluster.hear("k", m.OpenIteration("k", m.JobParameters("job", "dataset", "DYNAMIC"), 0))
+    facts = snapshot(cluster.core.state)
+    cluster.core = DispatcherCore(2, DispatcherTimes(), ("w:1",))
+    for fact in facts:
+        cluster.core.state.apply(fact)
+    cluster.commands = cluster.core.resume(cluster.now)
+    assert "1 workers and 1 clients are expected back" in cluster.sent(c.Note).text
+    cluster.join("x")
+    assert cluster.commands == []
+    cluster.join("w", m.TaskReport(cluster.task, 1, 0, None))
+    cluster.want(0)
+    assert cluster.splits()[0].start == 0

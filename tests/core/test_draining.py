@@ -16,19 +16,38 @@ def task(**changes: Any) -> TaskDefinition:
     return structs.replace(TASK, **changes)
 
 
+def quiet() -> Draining:
+    return Draining(lambda note: None)
+
+
 def test_a_worker_stays_while_others_may_take_its_tasks() -> None:
-    """It leaves when they are gone, or when its time is up; asked again, the first time counts."""
-    draining = Draining()
-    draining.begin(10.0, 7.0)
-    draining.begin(16.0, 7.0)
-    assert not draining.may_leave(16.9, [TASK])
-    assert draining.may_leave(16.9, [])
-    assert draining.may_leave(17.0, [TASK])
+    """It leaves when they are gone; asked again, the first time counts."""
+    draining = quiet()
+    assert draining.begin(10.0, 7.0, [TASK])
+    assert not draining.begin(16.0, 7.0, [TASK])
+    draining.look(16.9, [TASK])
+    assert not draining.done
+    draining.look(16.9, [])
+    assert draining.done
+
+
+def test_a_worker_leaves_in_time() -> None:
+    """What nobody has taken is told, once; copies are nobody's to take."""
+    notes: list[Any] = []
+    draining = Draining(notes.append)
+    draining.begin(10.0, 7.0, [TASK])
+    for now in (17.0, 18.0):
+        draining.look(now, [TASK, task(processing_mode="OFF")])
+    assert draining.done
+    assert [note.level for note in notes] == ["info", "warning"]
+    assert "nobody has taken 1 tasks in time" in notes[1].text
 
 
 def test_who_was_not_told_to_leave_stays() -> None:
     """A worker without tasks waits for some."""
-    assert not Draining().may_leave(1e9, [])
+    draining = quiet()
+    draining.look(1e9, [])
+    assert not draining.done
 
 
 def test_only_copies_end_with_their_worker() -> None:

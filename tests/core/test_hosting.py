@@ -510,3 +510,30 @@ def test_a_shard_beside_its_client_stays() -> None:
     hosts.hosting.staff(hosts.iteration)
     hosts.hosting.drain("w")
     assert [task.worker for task in hosts.tasks] == ["w", "v"]
+
+
+def test_a_task_between_two_hosts_is_asked_about_in_the_next_life() -> None:
+    """The next dispatcher asks the clients what they have of it, again and again, then hosts it."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    task = hosts.tasks[0]
+    hosts.out.commit(u.HostTaskUpdate(task.task, 2, ""))
+    hosts.done()
+    hosts.hosting = Hosting(hosts.out, hosts.workers, hosts.clients, Placement(Listed()))
+    hosts.hosting.resume()
+    for _ in range(2):
+        hosts.hosting.ask_again()
+        assert hosts.messages(m.RequestHoldings) == [m.RequestHoldings("k", task.task, 2)]
+    hosts.holds("k", (0, 3))
+    assert (task.worker, task.attempt) == ("a", 2)
+    assert task.held["k"].ranges == ((0, 3),)
+
+
+def test_holdings_of_another_attempt_do_not_count() -> None:
+    """An answer that comes too late, and one about a task that is gone, change nothing."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    task = hosts.tasks[0]
+    for late in (m.HoldingsReported("k", task.task, 7, ((0, 3),)), m.HoldingsReported("k", 1, 1, ((0, 3),))):
+        hosts.hosting.take_holdings(late)
+    assert task.held == {}

@@ -14,6 +14,7 @@ from zmqdata.core.hosting import Hosting
 from zmqdata.core.jobs import Jobs
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
+from zmqdata.core.snapshots import snapshot
 from zmqdata.core.state import DEPARTED_KEPT
 from zmqdata.splits import IndexSplits
 
@@ -467,3 +468,59 @@ def test_an_audit_outlives_its_job() -> None:
     desk.close("k", {task: ((0, 4),)})
     desk.jobs.collect_unused(1.0)
     assert desk.jobs.collected[0].audit["elements"]["delivered"] == 4
+
+
+def test_the_clients_of_a_former_dispatcher_have_one_time_out_to_come_back() -> None:
+    """Who says nothing then is gone for the others; a job without clients is unused from now on."""
+    desk = Desk()
+    for client in ("k", "l"):
+        desk.open(client)
+    desk.out.commit(u.CreateJobUpdate(structs.replace(JOB, name="idle")))
+    restarted = Desk()
+    for update in snapshot(desk.out.state):
+        restarted.out.commit(update)
+    restarted.jobs.resume(1000.0, TIMEOUT)
+    assert restarted.jobs.unused_since == {"idle": 1000.0}
+    restarted.beat("k", now=1000.0 + TIMEOUT)
+    restarted.jobs.expire(999.0 + TIMEOUT, TIMEOUT)
+    assert restarted.out.state.iterations[2000].clients == {"k", "l"}
+    restarted.jobs.expire(1001.0 + TIMEOUT, TIMEOUT)
+    assert restarted.out.state.iterations[2000].clients == {"k"}
+
+
+STEPS = structs.replace(JOB, name="steps", num_consumers=2, finite="drop")
+
+
+def test_a_place_of_a_consumer_is_free_when_its_holder_is_gone() -> None:
+    """Of two clients for one place the second is refused while the first one lives, and follows it afterwards."""
+    desk = Desk()
+
+    def ask(client: str, now: float) -> None:
+        desk.clients.heard(client, client, now)
+        desk.jobs.open(client, m.OpenIteration(client, STEPS, 0, m.Reader(0)), now)
+
+    ask("k", 0.0)
+    assert desk.only(m.IterationOpened).client == "k"
+    ask("l", 0.1)
+    assert desk.out.state.iterations[2000].consumers == {0: "k"}
+    desk.done()
+    desk.close("k", now=0.2)
+    desk.done()
+    ask("l", 0.3)
+    assert desk.only(m.IterationOpened).client == "l"
+    assert desk.out.state.iterations[2000].consumers == {0: "l"}
+
+
+def test_a_save_is_collected_when_it_has_ended() -> None:
+    """So long after its marker is on the disk, and not before."""
+    desk = Desk()
+    desk.out.commit(u.CreateJobUpdate(structs.replace(JOB, name="save", save=m.SaveParameters("/save", "run"))))
+    desk.out.commit(u.CreateIterationUpdate(2000, "save", 0, 7))
+    desk.jobs.collect_unused(5 * GC)
+    assert "save" in desk.out.state.jobs
+    desk.out.commit(u.EndSaveUpdate(2000))
+    desk.jobs.collect_unused(5 * GC)
+    desk.jobs.collect_unused(6 * GC - 1.0)
+    assert "save" in desk.out.state.jobs
+    desk.jobs.collect_unused(6 * GC)
+    assert "save" not in desk.out.state.jobs

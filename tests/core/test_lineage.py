@@ -77,7 +77,10 @@ def test_too_many_states_are_thinned_out() -> None:
     assert sum(len(state.content) for state in large[:-2]) <= MOST_KEPT_BYTES
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9))), st.sets(st.integers(1, 50), min_size=1))
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9))),
+    st.sets(st.integers(1, 50), min_size=1, max_size=MOST_STATES),
+)
 def test_what_is_kept_is_enough_for_every_gap(delivered: list[tuple[int, int]], places: set[int]) -> None:
     """The best state for each gap, or the beginning, is there, with its entries; and a second time changes nothing."""
     had = RangeSet((first, first + count) for first, count in delivered)

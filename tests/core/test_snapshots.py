@@ -14,7 +14,7 @@ from zmqdata.core.lineage import MOST_STATES
 from zmqdata.core.rounds import Rounds
 from zmqdata.core.snapshots import snapshot
 from zmqdata.core.state import _APPLY, DispatcherState, Iteration, Task
-from zmqdata.messages import DatasetDescription, JobParameters, SaveParameters, TaskState
+from zmqdata.messages import Crumb, DatasetDescription, JobParameters, SaveParameters, TaskState
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 SOURCES = (IndexSplits(40), FileSplits(("*",), False, None))
@@ -60,6 +60,9 @@ class History:
             *[self.commit_chunk] * 4,
             self.fail_save,
             self.end_save,
+            self.count_death,
+            self.count_death,
+            self.poison,
             self.cut_ledger,
             self.cut_ledger,
             *[self.take_state] * 8,
@@ -312,6 +315,18 @@ class History:
     def end_save(self) -> u.AnyUpdate | None:
         iteration = self.saved()
         return None if iteration is None else u.EndSaveUpdate(iteration.iteration)
+
+    def count_death(self) -> u.AnyUpdate | None:
+        task = self.task()
+        if task is None:
+            return None
+        attempt, element = self.draw.randrange(4), self.draw.randrange(9)
+        crumb = Crumb(task, attempt, element, "/0", "map(f)", True, (1, 2))
+        return u.CountDeathUpdate(task, attempt, "was killed", self.draw.random() < 0.5, (crumb,))
+
+    def poison(self) -> u.AnyUpdate | None:
+        task = self.task()
+        return None if task is None else u.PoisonUpdate(task, "/0", self.draw.randrange(9), "why")
 
     def remove_task(self) -> u.AnyUpdate | None:
         task = self.task()

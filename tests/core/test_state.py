@@ -6,7 +6,7 @@ from typing import Any
 
 from zmqdata import updates as u
 from zmqdata.core.state import _APPLY, DEPARTED_KEPT, DispatcherState
-from zmqdata.messages import DatasetDescription, JobParameters
+from zmqdata.messages import DatasetDescription, JobParameters, SaveParameters
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 SOURCES = (IndexSplits(4), FileSplits(("*",), False, None))
@@ -166,3 +166,96 @@ def test_a_life_brings_seed_and_numbers() -> None:
     """What is made in a life is numbered from where the life before had come to."""
     made = state(u.BeginLifeUpdate(2, 99, 1500, 2500, 4500))
     assert (made.life, made.seed, made.next_dataset, made.next_iteration, made.next_task) == (2, 99, 1500, 2500, 4500)
+
+
+def coordinated(*more: u.Update) -> DispatcherState:
+    """Two consumers in turn of one task, of which each has passed some steps."""
+    made = DispatcherState()
+    first = [
+        u.RegisterDatasetUpdate("dataset", DESCRIPTION),
+        u.CreateJobUpdate(JobParameters("job", "dataset", "OFF", num_consumers=2)),
+        u.CreateIterationUpdate(2000, "job", 0, seed=7),
+        u.OpenClientUpdate("k", 2000, consumer=0),
+        u.OpenClientUpdate("l", 2000, consumer=1),
+        u.CreateTaskUpdate(4000, 2000, seed=8),
+        u.CreateViewUpdate(2000, ((4000, 0),)),
+        u.ExtendHorizonUpdate(2000, 20),
+    ]
+    for update in [*first, *more]:
+        made.apply(update)
+    return made
+
+
+def test_consumers_have_places() -> None:
+    """A consumer's place is its client's until that one is closed."""
+    made = coordinated()
+    assert made.iterations[2000].consumers == {0: "k", 1: "l"}
+    made.apply(u.CloseClientUpdate("k"))
+    assert made.iterations[2000].consumers == {1: "l"}
+
+
+def test_a_round_is_delivered_when_all_consumers_have_passed_it() -> None:
+    """Up to the total of its task, where that is known; what restores rounds puts them where they were."""
+    passed = u.PassStepsUpdate(2000, 0, 7), u.PassStepsUpdate(2000, 1, 5)
+    assert coordinated(passed[0]).tasks[4000].delivered.ranges == ()
+    made = coordinated(*passed)
+    assert made.tasks[4000].delivered.ranges == ((0, 5),)
+    assert coordinated(u.EndTaskUpdate(4000, 3), *passed).tasks[4000].delivered.ranges == ((0, 3),)
+    rounds = made.iterations[2000].rounds
+    assert rounds is not None
+    assert (rounds.steps, rounds.horizon) == ([7, 5], 20)
+    known = tuple(rounds.known)
+    assert coordinated(u.RestoreRoundsUpdate(2000, (7, 5), tuple(rounds.views), 20, known)).iterations[2000].rounds == (
+        rounds
+    )
+
+
+def test_the_end_of_a_ledger_can_be_taken_back() -> None:
+    """What was not started is handed out again; a new attempt counts its cuts anew."""
+    cut = u.AssignSplitsUpdate(4000, 0, Split(0, 0, 3)), u.CutLedgerUpdate(4000, 0, 1, 1, 2)
+    made = state(*cut)
+    assert (made.tasks[4000].ledger[0].entries, made.tasks[4000].cuts) == ([Split(0, 0, 2)], {0: 1})
+    assert made.iterations[2000].cursors[0].peek(0, 9) == Split(0, 2, 3)
+    assert state(*cut, u.HostTaskUpdate(4000, 2, "other")).tasks[4000].cuts == {}
+
+
+def test_an_iteration_may_fail() -> None:
+    """The error and its text stay for those who come later."""
+    made = state(u.FailIterationUpdate(2000, "ValueError", "broken"))
+    assert made.iterations[2000].failure == ("ValueError", "broken", b"")
+
+
+def saved(*more: u.Update) -> DispatcherState:
+    """A save with one task."""
+    made = DispatcherState()
+    first = [
+        u.RegisterDatasetUpdate("dataset", DESCRIPTION),
+        u.CreateJobUpdate(JobParameters("job", "dataset", "OFF", save=SaveParameters("/save", "run"))),
+        u.CreateIterationUpdate(2000, "job", 0, seed=7),
+        u.CreateTaskUpdate(4000, 2000, seed=8),
+    ]
+    for update in [*first, *more]:
+        made.apply(update)
+    return made
+
+
+def test_a_chunk_that_counts_is_delivered() -> None:
+    """Its elements are settled with it, and equal specs are kept once."""
+    chunks = [u.CommitChunkUpdate(4000, 1, n, n + 5, 100, bytes([7, 7])) for n in (0, 5)]
+    made = saved(*chunks, u.CommitChunkUpdate(4000, 1, 10, 12, 9), u.EndTaskUpdate(4000, 12))
+    task = made.tasks[4000]
+    assert [(chunk.first, chunk.stop, chunk.size, chunk.spec) for chunk in task.chunks] == [
+        (0, 5, 100, b"\x07\x07"),
+        (5, 10, 100, b"\x07\x07"),
+        (10, 12, 9, b""),
+    ]
+    assert task.chunks[0].spec is task.chunks[1].spec
+    assert task.settled
+
+
+def test_a_save_fails_or_ends() -> None:
+    """Both are known of it from then on."""
+    saving = saved(u.FailSaveUpdate(2000, b"failure"), u.EndSaveUpdate(2000)).iterations[2000].saving
+    assert saving is not None
+    assert (saving.failure, saving.ended) == (b"failure", True)
+    assert state().iterations[2000].saving is None

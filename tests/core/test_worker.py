@@ -576,9 +576,9 @@ def test_a_worker_that_is_told_to_leave_says_so_until_its_tasks_are_gone() -> No
     assert host.commands == []
     host.wait(1.0)
     assert host.sent(m.WorkerHeartbeat).draining
-    assert not host.core.drained
+    assert not host.core.draining.done
     host.hear(D, m.DropTask(1, 1))
-    assert host.core.drained
+    assert host.core.draining.done
 
 
 def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
@@ -588,7 +588,7 @@ def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
     host.host(attempt=2)
     assert host.core.tasks[1].definition.attempt == 2
     host.wait(6.0)
-    assert host.core.drained
+    assert host.core.draining.done
     assert "nobody has taken 1 tasks in time" in host.sent(c.Note).text
     host.wait(1.0)
     assert not host.all_of(c.Note)
@@ -603,4 +603,30 @@ def test_the_dispatcher_can_tell_a_worker_to_leave() -> None:
     assert host.commands == []
     idle = Host(hosting=False)
     idle.hear(D, m.WorkerHeartbeatAnswered("w", True, draining=True))
-    assert idle.core.drained
+    assert idle.core.draining.done
+
+
+def test_deaths_before_are_told_until_somebody_knows() -> None:
+    """Who took the place of a dead process says so with each registration, until the first answer."""
+    death = m.Death("v", "was killed by SIGSEGV", False, ((1, 1),), (m.Crumb(1, 1, 7),))
+    worker = Transcript(WorkerCore(WorkerProfile("w", "tcp://w", deaths=(death,))))
+    for _ in range(2):
+        worker.wait(1.0)
+        assert worker.sent(m.RegisterWorker).deaths == (death,)
+    worker.hear(D, m.WorkerRegistered("w"))
+    worker.hear(D, m.WorkerHeartbeatAnswered("w", known=False))
+    assert worker.sent(m.RegisterWorker).deaths == ()
+
+
+def test_the_dispatcher_hears_what_a_task_is_at() -> None:
+    """What a task has been at for long is in its report while it lasts; of another attempt nothing is."""
+    host, crumb = Host(), m.Crumb(1, 1, 7, "/0", "map(f)")
+    host.feed(c.Busy(1, 1, 3.5, crumb))
+    host.feed(c.Busy(1, 2, 9.0, crumb))
+    host.wait(1.0)
+    [report] = host.sent(m.WorkerHeartbeat).tasks
+    assert (report.busy, report.crumb) == (3.5, crumb)
+    host.feed(c.Busy(1, 1, 0.0))
+    host.wait(1.0)
+    [report] = host.sent(m.WorkerHeartbeat).tasks
+    assert (report.busy, report.crumb) == (0.0, None)

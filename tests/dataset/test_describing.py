@@ -117,7 +117,7 @@ STEADY = [
 ]
 
 
-@pytest.mark.parametrize("node", STEADY, ids=[node.label for node in STEADY])
+@pytest.mark.parametrize("node", STEADY, ids=[node.operation for node in STEADY])
 def test_states_are_not_larger_than_described(node: Node) -> None:
     """Encoded states stay within the bytes that are stated, where none is said to grow."""
     every = every_node(node)

@@ -17,7 +17,7 @@ PAUSE = threading.Event()
 
 
 def slowly(x: Any) -> Any:
-    PAUSE.wait(0.002)
+    PAUSE.wait(0.005)
     return x
 
 
@@ -71,7 +71,7 @@ def test_each_operation_is_counted() -> None:
         ("batch", 10),
         ("from_tensor_slices", 100),
     ]
-    assert found.operations[0].seconds > 10 * found.operations[1].seconds
+    assert found.operations[0].seconds > 2 * found.operations[1].seconds
     empty = Dataset.range(0).profile(0.0)
     assert (empty.elements, empty.operations[0].elements) == (0, 0)
 
@@ -91,7 +91,7 @@ def test_nested_datasets_are_counted_on_their_own(capsys: pytest.CaptureFixture[
         ("range", 10),
         ("range", 20),
     ]
-    assert found.operations[3].seconds > 10 * found.operations[0].seconds
+    assert found.operations[3].seconds > 2 * found.operations[0].seconds
     assert capsys.readouterr().out.count("in the datasets that flat_map(") == 2
     groups = Dataset.range(4).group_by_window(lambda x: int(x) % 2, lambda key, group: group.batch(2), 2).profile()
     assert [one.label.split("(")[0] for one in groups.operations] == ["group_by_window", "range", "batch", "elements"]

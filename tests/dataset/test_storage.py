@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from zmqdata.dataset import Dataset
-from zmqdata.errors import InvalidArgumentError, NotFoundError, UnimplementedError
-from zmqdata.nodes import split_sources
+from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, UnimplementedError
+from zmqdata.manifests import Manifest, SaveDescription, SaveError, begin_save, fail_save, finish_save, spec_text
+from zmqdata.nodes import LoadGrowing, split_sources
 from zmqdata.specs import TensorSpec
 from zmqdata.splits import IndexSplits
+
+RUNNING = SaveDescription("run", "lz4", spec_text(TensorSpec((), np.int64)), 3)
 
 
 def test_caches_keep_spec_cardinality_and_splits(tmp_path: Path) -> None:
@@ -87,3 +91,51 @@ def test_bad_arguments_are_refused_at_the_call(tmp_path: Path) -> None:
             call(7)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         Dataset.range(3).cache(7)  # type: ignore[arg-type]
+
+
+def test_a_distributed_save_is_in_the_way(tmp_path: Path) -> None:
+    """Where workers save, or have saved, nothing else is saved."""
+    begin_save(str(tmp_path), RUNNING)
+    with pytest.raises(AlreadyExistsError, match=str(tmp_path)):
+        Dataset.range(3).save(tmp_path)
+
+
+def test_what_is_being_saved_is_loaded_by_who_waits(tmp_path: Path) -> None:
+    """Without waiting it is not there yet; with it, spec and compression are those that the save began with."""
+    begin_save(str(tmp_path), RUNNING)
+    with pytest.raises(NotFoundError, match=r"not saved to its end yet. load\(path, wait=True\)"):
+        Dataset.load(tmp_path)
+    growing = Dataset.load(tmp_path, TensorSpec((), np.int64), compression="lz4", wait=True)
+    assert growing.element_spec == TensorSpec((), np.int64)
+    assert isinstance(growing.node, LoadGrowing)
+    with pytest.raises(ValueError, match="User specified compression zstd, but the actual compression is lz4"):
+        Dataset.load(tmp_path, compression="zstd", wait=True)
+
+
+def test_a_save_that_failed_says_why(tmp_path: Path) -> None:
+    """The error of the pipeline, and what to do, come at the call; who waits hears of it while iterating."""
+    begin_save(str(tmp_path), RUNNING)
+    fail_save(str(tmp_path), SaveError("ValueError", "a bad row"))
+    with pytest.raises(ValueError, match=r"The save job failed to write it. ValueError: a bad row. Remove the folder"):
+        Dataset.load(tmp_path)
+    assert isinstance(Dataset.load(tmp_path, wait=True).node, LoadGrowing)
+
+
+def test_who_waits_finds_what_another_thread_begins(tmp_path: Path) -> None:
+    """``wait=True`` comes back as soon as there is something in the folder."""
+    found: list[Dataset] = []
+    waiting = threading.Thread(target=lambda: found.append(Dataset.load(tmp_path / "later", wait=True)), daemon=True)
+    waiting.start()
+    begin_save(str(tmp_path / "later"), RUNNING)
+    waiting.join(30)
+    assert isinstance(found[0].node, LoadGrowing)
+    with pytest.raises(TypeError, match="`wait` must be True or False, got 1"):
+        Dataset.load(tmp_path, wait=1)  # type: ignore[arg-type]
+
+
+def test_a_distributed_save_that_has_ended_is_loaded(tmp_path: Path) -> None:
+    """Its manifest tells the number, its description the spec."""
+    begin_save(str(tmp_path), RUNNING)
+    finish_save(str(tmp_path), Manifest("run", "lz4", None, ()))
+    loaded = Dataset.load(tmp_path)
+    assert (len(loaded), loaded.element_spec) == (0, TensorSpec((), np.int64))

@@ -16,7 +16,7 @@ from tests.dataset.reading import ints
 from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.errors import PipelineError
-from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
+from zmqdata.specs import AUTOTUNE, INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
 
 
 @pytest.mark.parametrize(
@@ -186,3 +186,17 @@ def test_a_profile_is_printed_and_returned(capsys: pytest.CaptureFixture[str]) -
     assert printed == f"{found}\n"
     assert printed.startswith("20 elements in ")
     assert len(found.operations) == 2
+
+
+def test_text_files_may_be_read_side_by_side(tmp_path: Path) -> None:
+    """``num_parallel_reads`` takes lines of so many files in turn, ``AUTOTUNE`` of as many as it likes."""
+    names = [str(tmp_path / name) for name in "ab"]
+    for name in names:
+        Path(name).write_text(f"{name[-1]}1\n{name[-1]}2\n")
+    one_by_one = ["a1", "a2", "b1", "b2"]
+    for filenames in (names, Dataset.from_tensor_slices(names)):
+        assert [str(x) for x in TextLineDataset(filenames).as_numpy_iterator()] == one_by_one
+        assert [str(x) for x in TextLineDataset(filenames, num_parallel_reads=2)] == ["a1", "b1", "a2", "b2"]
+        assert sorted(str(x) for x in TextLineDataset(filenames, num_parallel_reads=AUTOTUNE)) == one_by_one
+    with pytest.raises(ValueError, match="num_parallel_reads must be at least 1"):
+        TextLineDataset(names, num_parallel_reads=0)

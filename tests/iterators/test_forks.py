@@ -36,3 +36,13 @@ def test_owners_are_not_kept() -> None:
     del owner
     gc.collect()
     assert len(forks._with_threads) < before
+
+
+def test_an_owner_may_go_while_others_are_told() -> None:
+    """Whoever is told may let go of another one."""
+    first, second = Owner(), [Owner()]
+    forks.lost_in_forks(first)
+    forks.lost_in_forks(second[0])
+    first.disown = second.clear  # type: ignore[method-assign]
+    forks._disown_all()
+    assert second == []

@@ -13,6 +13,7 @@ from tests.iterators.checks import check_restore, plain, provided, run
 from zmqdata import nodes
 from zmqdata.errors import FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, make_iterator
+from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.specs import TensorSpec
 
 Point = namedtuple("Point", ["x", "y"])
@@ -184,3 +185,31 @@ def test_a_generator_returns_what_can_be_iterated_over(made: Any) -> None:
     node = nodes.FromGenerator(generator=lambda: made)
     with pytest.raises(PipelineError, match=rf"must return an iterable, it returned {made} of type .*: yield the elem"):
         next(make_iterator(node, Context()))
+
+
+def test_a_state_is_restored_where_ranges_come_in_other_pieces() -> None:
+    """What was read of one range may be spread over several the next time."""
+    node = nodes.Range(start=0, stop=6)
+    before = make_iterator(node, provided([[(0, 6)]])())
+    assert [int(next(before)) for _ in range(3)] == [0, 1, 2]
+    after = make_iterator(node, provided([[(0, 2), (2, 4), (4, 6)]])())
+    after.restore(before.state())
+    assert [int(x) for x in after] == [3, 4, 5]
+
+
+def test_rows_of_ragged_tensors_are_slices() -> None:
+    """A row is an array of the receiver's own."""
+    ragged = RaggedTensor(np.arange(3), [0, 1, 3])
+    rows = values(nodes.TensorSlices(tensors={"r": ragged}))
+    assert [row["r"].tolist() for row in rows] == [[0], [1, 2]]
+    rows[1]["r"][...] = 7
+    assert ragged.values.tolist() == [0, 1, 2]
+
+
+def test_a_signature_may_be_ragged() -> None:
+    """Only a ragged tensor that the spec admits passes."""
+    ragged, spec = RaggedTensor(np.arange(3), [0, 1, 3]), RaggedTensorSpec((2, None), "int64")
+    assert yields({"r": ragged}, {"r": spec})["r"].equals(ragged)
+    for other in (np.zeros((2, 1), "int64"), RaggedTensor(np.zeros(3), [0, 1, 3])):
+        with pytest.raises(PipelineError, match="expected RaggedTensorSpec"):
+            yields({"r": other}, {"r": spec})

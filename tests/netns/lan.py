@@ -20,7 +20,7 @@ import pytest
 
 from zmqdata.testing.cluster import await_condition
 
-START = 30.0
+START = 60.0
 ROOT = Path(__file__).parents[2]
 REFUSALS = re.compile("not permitted|permission denied|not supported|unknown device type|read-only", re.IGNORECASE)
 

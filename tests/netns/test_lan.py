@@ -14,7 +14,7 @@ import pytest
 from tests.netns.lan import ROOT, START, Lan, NotPermittedError, Program
 from zmqdata.testing.cluster import await_condition
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
 
 PORT = 5050
 COUNT = 20_000

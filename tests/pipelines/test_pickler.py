@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import functools
 import gc
+import importlib
 import io
 import pickle
 import subprocess
@@ -22,7 +23,14 @@ import dill
 import numpy as np
 import pytest
 
-from zmqdata.pipelines.pickler import PipelinePickler, UnsendableError, new_enum, new_type_var
+from zmqdata.pipelines.pickler import (
+    PipelinePickler,
+    PipelineUnpickler,
+    UnsendableError,
+    new_enum,
+    new_function,
+    new_type_var,
+)
 
 
 def pickled(value: Any) -> tuple[bytes, set[str]]:
@@ -384,3 +392,29 @@ def test_a_failure_carries_the_trail() -> None:
 def test_a_pickle_is_protocol_5() -> None:
     """Out-of-band capable arrays and long frames need it."""
     assert pickled(1)[0][:2] == pickle.PROTO + b"\x05"
+
+
+class Brought:
+    """Stands for modules that came along."""
+
+    builtins: typing.ClassVar[dict[str, Any]] = {"print": None}
+
+    def import_module(self, name: str) -> str:
+        return f"shipped {name}"
+
+    def placed(self, module: str) -> str:
+        return "json" if module == "brought" else module
+
+
+def test_what_came_along_is_found_where_it_was_put() -> None:
+    """Its modules, its way to import them and the builtins of its functions go before those that are here."""
+    brought: Any = Brought()
+    opener = PipelineUnpickler(io.BytesIO(), (), brought)
+    assert opener.find_class("brought", "dumps") is opener.find_class("json", "dumps")
+    assert opener.find_class("importlib", "import_module")("x") == "shipped x"
+    made = opener.find_class(new_function.__module__, "new_function")
+    assert (made.func, made.keywords) == (new_function, {"of_globals": Brought.builtins})
+    plain = PipelineUnpickler(io.BytesIO(), (), None)
+    assert plain.find_class("importlib", "import_module") is importlib.import_module
+    with pytest.raises(ModuleNotFoundError, match="brought"):
+        plain.find_class("brought", "dumps")

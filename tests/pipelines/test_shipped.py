@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import linecache
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pytest
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.pipelines import open_pipeline, pack_pipeline
-from zmqdata.pipelines.shipped import install
+from zmqdata.pipelines.shipped import _remove_own, install
 from zmqdata.pipelines.shipping import SourceArchive
 from zmqdata.remote_errors import describe_exception
 from zmqdata.shippednames import plain_name
@@ -298,3 +299,26 @@ def test_a_shipment_that_is_installed_twice_at_once_is_one(tmp_path: Path) -> No
     assert len(found) == 8
     assert len(set(map(id, found))) == 1
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_who_comes_second_takes_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where another process has written the files while we did, its folder counts, and ours is gone."""
+    archive = msgspec.msgpack.encode(SourceArchive("races", (("races.py", b"VALUE = 5\n"),)))
+    rename = Path.rename
+
+    def beaten(path: Path, target: Path) -> Path:
+        rename(path, target)
+        raise FileExistsError(target)
+
+    monkeypatch.setattr(Path, "rename", beaten)
+    assert install({"races": archive}, tmp_path).import_module("races").VALUE == 5
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_process_s_own_folder_is_its_own(tmp_path: Path) -> None:
+    """It goes with the process that made it, and not with a child that was forked from it."""
+    (tmp_path / "x.py").touch()
+    _remove_own(tmp_path, os.getppid())
+    assert list(tmp_path.iterdir()) != []
+    _remove_own(tmp_path, os.getpid())
+    assert not tmp_path.exists()

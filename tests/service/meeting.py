@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.service.conftest import Service
 from zmqdata import Dataset
 
 DEADLINE = 20.0
+MOST_BACK = 8
+"""How often at most a task's input goes back, of a hundred or so: each time it gets half of what another has left."""
 
 _places = itertools.count()
 _arrived: dict[int, Counter[str]] = {}
@@ -65,3 +68,8 @@ def by_task(service: Service, dataset: Dataset, mode: Any = "distributed_epoch")
 def together(parts: list[list[Any]]) -> list[Any]:
     """The elements of all tasks, sorted."""
     return sorted(itertools.chain.from_iterable(parts))
+
+
+def steps_back(values: Sequence[Any]) -> int:
+    """How often a value is less than the one before it; about every second time where there is no order."""
+    return sum(after < before for before, after in itertools.pairwise(values))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.service.conftest import Service
-from tests.service.meeting import by_task, meeting, together
+from tests.service.meeting import MOST_BACK, by_task, meeting, steps_back, together
 from zmqdata import (
     CsvDataset,
     Dataset,
@@ -72,11 +72,10 @@ def test_parts_of_a_structure_stay_together(service: Service) -> None:
 
 
 def test_workers_share_one_order(service: Service) -> None:
-    """A task's part of a sequence in a random order is in that order: indices of splits rise in each task."""
+    """A task's part of a sequence in a random order is in that order, but for splits that another has given back."""
     order = list(map(int, Dataset.from_source(range(100), shuffle=True, seed=5)))
     for part in by_task(service, meeting(Dataset.from_source(range(100), shuffle=True, seed=5))):
-        places = [order.index(element) for element in part]
-        assert places == sorted(places)
+        assert steps_back([order.index(element) for element in part]) <= MOST_BACK
 
 
 # --- what is a single split

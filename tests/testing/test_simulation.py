@@ -13,7 +13,16 @@ from zmqdata import updates as u
 from zmqdata.core.dispatcher import DispatcherTimes
 from zmqdata.core.lineage import MOST_STATES
 from zmqdata.core.state import Task
-from zmqdata.testing import CALM, CoordinatedScenario, Faults, LawBroken, Scenario, SimulatedPipeline, World
+from zmqdata.testing import (
+    CALM,
+    CoordinatedScenario,
+    Faults,
+    LawBroken,
+    PoisonScenario,
+    Scenario,
+    SimulatedPipeline,
+    World,
+)
 from zmqdata.testing.runner import SimulatedRunner
 
 FAMILIES = 12
@@ -42,6 +51,13 @@ def test_whatever_goes_wrong_the_laws_hold(family: int) -> None:
     """Deaths, cuts, lost, late and repeated messages, joins and stalls leave every iteration complete and ended."""
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
         Scenario(seed).run()
+
+
+@pytest.mark.parametrize("family", range(4))
+def test_poison_is_left_out_whatever_else_goes_wrong(family: int) -> None:
+    """Elements that kill their worker are found and left out among all other misfortunes; the others come once."""
+    for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
+        PoisonScenario(seed).run()
 
 
 @pytest.mark.parametrize("family", range(8))

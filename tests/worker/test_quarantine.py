@@ -7,7 +7,7 @@ import logging
 import msgspec
 import pytest
 
-from zmqdata.iterators.guarding import LeftOut
+from zmqdata.iterators.watching import LeftOut
 from zmqdata.worker.quarantine import KEPT, SHOWN, TaskQuarantine
 
 

@@ -230,3 +230,60 @@ def test_children_that_were_told_to_leave_are_not_started_again(signals: StopSig
     supervisor = Supervisor(children(program, program), said.append, signals)
     assert supervisor.run() == 0
     assert said == ["tcp://a:1"] * 2
+
+
+CHILD = """
+import os, signal, sys, threading
+from zmqdata.worker.crumbs import NUMBER, CrumbFile
+crumbs = CrumbFile(int(sys.argv[1]))
+told = crumbs.told()
+crumbs.introduce(f"worker-{os.getpid()}")
+task = crumbs.open((4000, len(told) + 1))
+call = crumbs.open((4000, len(told) + 1), "/0", "map(f)")
+crumbs.cells[call + NUMBER] = 7
+"""
+
+
+def told_after(deaths: int, last_act: str, signals: StopSignals, before: str = "") -> list[Any]:
+    """What the child that follows so many deaths is told."""
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        signal.raise_signal(signal.SIGTERM)
+
+    program = f"{CHILD}{before}\nif len(told) < {deaths}:\n    {last_act}\nimport json\n"
+    program += "print('ready', json.dumps(told), flush=True)\nsys.stdin.read()"
+    command = [sys.executable, "-c", program]
+    assert Supervisor([command], say, signals).run() == 0
+    found: list[Any] = json.loads(said[0])
+    return found
+
+
+@pytest.mark.realprocess
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(
+    ("last_act", "how", "killed"),
+    [
+        ("os._exit(2)", "ended with exit code 2", False),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL", True),
+        ("crumbs.limit(task, 50); threading.Event().wait()", "was stuck for 0 s and was killed", False),
+    ],
+)
+def test_the_next_child_is_told_of_deaths(signals: StopSignals, last_act: str, how: str, killed: bool) -> None:
+    """Deaths are told until a child is ready; whoever had work to do had come to be ready, whatever it ended with."""
+    first, second = told_after(2, last_act, signals)
+    assert first["worker"] != second["worker"]
+    assert [death["crumbs"][0]["number"] for death in (first, second)] == [7, 7]
+    assert [death["tasks"] for death in (first, second)] == [[[4000, 1]], [[4000, 2]]]
+    assert how in first["how"]
+    assert first["killed"] is killed
+
+
+@pytest.mark.realprocess
+@pytest.mark.usefixtures("hasty")
+def test_who_ends_in_good_order_leaves_nothing_to_tell(signals: StopSignals) -> None:
+    """A child that says that it ends is no death, whatever it is at."""
+    mark = "import pathlib, tempfile; mark = pathlib.Path(tempfile.gettempdir(), f'zmqdata-{os.getppid()}')"
+    last_act = "(mark.unlink(), None) if mark.exists() else (mark.touch(), crumbs.end(), os._exit(3))"
+    assert told_after(1, last_act, signals, before=mark) == []

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from zmqdata.commands import Deliver, Finish, HandedOut
-from zmqdata.errors import BY_NAME, DataServiceError, ProtocolError
+from zmqdata.errors import DataServiceError, ProtocolError, named_error
 from zmqdata.failures import decode_failure
 from zmqdata.messages import Block
 
@@ -100,7 +100,7 @@ class End:
         if command.failure:
             with contextlib.suppress(ProtocolError):
                 return cls(decode_failure(command.failure))
-        return cls(BY_NAME.get(command.error, DataServiceError)(command.text) if command.error else None)
+        return cls(named_error(command.error, command.text) if command.error else None)
 
     def take_error(self) -> DataServiceError | None:
         """The error, the first time."""

@@ -92,6 +92,8 @@ class DataServiceDataset(Node):
             consumer_timeout=options.consumer_timeout,
             num_tasks=options.num_tasks,
             seed=options.seed,
+            on_poison=options.on_poison,
+            task_timeout=options.task_timeout,
         )
         return ConsumerProfile(
             client=secrets.token_hex(16),
@@ -133,6 +135,8 @@ def distribute(
     consumer_timeout: float = CONSUMER_TIMEOUT,
     deterministic: bool = False,
     num_tasks: int = NUM_TASKS,
+    on_poison: str = "fail",
+    task_timeout: float | None = None,
 ) -> Callable[[Dataset], Dataset]:
     """Has the dataset that it is applied to run by the service's workers (tf.data's ``distribute``).
 
@@ -175,6 +179,11 @@ def distribute(
         num_tasks: for ``deterministic=True``, into how many tasks the work is divided: split k goes to task k modulo
             ``num_tasks``, and one element of each task comes in turn. No more workers than that can take part, and so
             many times the buffers of the pipeline are held; ours.
+        on_poison: what becomes of an element at which the process of a worker has died three times: ``"fail"`` (the
+            iteration ends with a ``PipelineError`` that names it) or ``"skip"`` (it is left out, and told in the logs
+            of dispatcher and worker). ``docs/poison.md`` says which operations can leave one out; ours.
+        task_timeout: seconds that a single call of a function of the pipeline may take; one that takes longer is ended
+            with its process and counts as a death. None: any time, with a warning in the dispatcher's log; ours.
 
     Returns:
         A function for ``Dataset.apply``.
@@ -213,6 +222,8 @@ def distribute(
         consumer_timeout=consumer_timeout,
         deterministic=deterministic,
         num_tasks=num_tasks,
+        on_poison=on_poison,
+        task_timeout=task_timeout,
     )
 
     def apply_distribute(dataset: Dataset) -> Dataset:
@@ -293,6 +304,8 @@ def from_dataset_id(
     consumer_timeout: float = CONSUMER_TIMEOUT,
     deterministic: bool = False,
     num_tasks: int = NUM_TASKS,
+    on_poison: str = "fail",
+    task_timeout: float | None = None,
 ) -> Dataset:
     """A dataset that reads what was registered under an id (tf.data's ``from_dataset_id``).
 
@@ -316,6 +329,8 @@ def from_dataset_id(
         consumer_timeout: as for ``distribute``.
         deterministic: as for ``distribute``.
         num_tasks: as for ``distribute``.
+        on_poison: as for ``distribute``.
+        task_timeout: as for ``distribute``.
 
     Returns:
         The distributed dataset.
@@ -352,6 +367,8 @@ def from_dataset_id(
         consumer_timeout=consumer_timeout,
         deterministic=deterministic,
         num_tasks=num_tasks,
+        on_poison=on_poison,
+        task_timeout=task_timeout,
     )
     check_dataset_id(dataset_id)
     element_spec = optional_spec("element_spec", element_spec)

@@ -15,6 +15,7 @@ from zmqdata.transport.addresses import parse_service
 TRANSPORTS = {None: ("ipc", "tcp"), "tcp": ("tcp",), "ipc": ("ipc",), "local": ("local",)}
 MOST_COUNT = 2**53
 MOST_TASKS = 4096
+ON_POISON = ("fail", "skip")
 TARGETS = ("AUTO", "ANY", "LOCAL")
 
 
@@ -67,6 +68,8 @@ class ReadOptions:
     consumer_timeout: float
     num_tasks: int | None
     seed: int
+    on_poison: str
+    task_timeout: float | None
 
     @property
     def is_local(self) -> bool:
@@ -97,6 +100,8 @@ def checked_options(
     consumer_timeout: object,
     deterministic: object,
     num_tasks: object,
+    on_poison: object,
+    task_timeout: object,
 ) -> ReadOptions:
     """The arguments as the user gave them, after all have been checked."""
     policy = parse_processing_mode(processing_mode)
@@ -116,6 +121,10 @@ def checked_options(
     _check_cache(cross_trainer_cache, job_name)
     _check_consumer(consumer_index, num_consumers, finite, job_name)
     check_timeout("consumer_timeout", consumer_timeout)
+    if not isinstance(on_poison, str) or on_poison not in ON_POISON:
+        raise ValueError(f"`on_poison` must be 'fail' or 'skip', got {on_poison!r}")
+    if task_timeout is not None:
+        check_timeout("task_timeout", task_timeout)
     if num_consumers is not None:
         _check_coordinated(target, cross_trainer_cache)
     tasks = _checked_tasks(deterministic, num_tasks, policy)
@@ -141,6 +150,8 @@ def checked_options(
         consumer_timeout=consumer_timeout,  # type: ignore[arg-type]  # checked above
         num_tasks=tasks,
         seed=given_seed() if tasks is not None else 0,
+        on_poison=on_poison,
+        task_timeout=task_timeout,  # type: ignore[arg-type]  # checked above
     )
 
 

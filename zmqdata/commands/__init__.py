@@ -46,6 +46,7 @@ from zmqdata.commands.shared import (
 from zmqdata.commands.worker import (
     AllowProduction,
     BindLink,
+    Busy,
     ClaimPart,
     DrainRequested,
     Exhausted,
@@ -69,6 +70,7 @@ from zmqdata.commands.worker import (
 __all__ = [
     "DISPATCHER",
     "AllowProduction",
+    "Busy",
     "Arrived",
     "BindLink",
     "ClaimPart",

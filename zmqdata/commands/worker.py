@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from zmqdata.messages import Block, EndOfTask, TaskDefinition, TaskState
+from zmqdata.messages import Block, Crumb, EndOfTask, TaskDefinition, TaskState
 from zmqdata.splits import Split
 
 
@@ -218,3 +218,13 @@ class Push:
     link: str
     header: Block | EndOfTask
     frames: Any = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Event: for so many seconds a runner has been at the same thing; 0: it is not any more."""
+
+    task: int
+    attempt: int
+    seconds: float
+    crumb: Crumb | None = None

@@ -28,6 +28,8 @@ class Admission:
         """The error to refuse an ask with; None when it may be granted."""
         job = ask.job
         dataset = self.state.datasets.get(job.dataset_id)
+        if job.on_poison not in ("fail", "skip"):
+            return InvalidArgumentError, f"on_poison must be 'fail' or 'skip', got {job.on_poison!r}."
         if job.save is not None:
             return InvalidArgumentError, "A save has no clients: begin it with zmqdata.distributed_save()."
         if dataset is None:
@@ -54,6 +56,7 @@ class Admission:
             ("number of tasks in a promised order", existing.num_tasks, asked.num_tasks),
             ("seed of a promised order", existing.seed, asked.seed),
             ("rule for finite input", existing.finite, asked.finite),
+            ("rule for poison", existing.on_poison, asked.on_poison),
             ("cross-trainer cache", _on_or_off(existing.cache), _on_or_off(asked.cache)),
             ("data transfer", *("local" if one.by_reference else "remote" for one in (existing, asked))),
             ("target workers", existing.target_workers, asked.target_workers),

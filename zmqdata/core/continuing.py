@@ -50,6 +50,7 @@ def definition_of(task: Task, iteration: Iteration, digest: str, taken: RangeSet
         taken: the elements that need not be sent again.
     """
     job = iteration.job
+    poisoned, suspects = _deadly(task, iteration)
     taken = without_holes(taken) if job.cache else taken
     states = useful_states(task.states, taken, task.total)
     bases = tuple(ledger.base for ledger in task.ledger)
@@ -80,6 +81,9 @@ def definition_of(task: Task, iteration: Iteration, digest: str, taken: RangeSet
         stream=task.index,
         bases=bases,
         states=states,
+        poisoned=tuple(sorted(poisoned)),
+        suspects=tuple(sorted(suspects - poisoned)),
+        task_timeout=job.task_timeout,
     )
 
 
@@ -105,6 +109,15 @@ def contradiction(task: Task, iteration: Iteration, taken: RangeSet, total: int)
     return (
         f"task {task.task} of job {iteration.job.name} {found}. What a worker takes along is made again and must come "
         "out the same: look for a filter or a map that draws unseeded random numbers (use random_map), reads the clock "
-        "or files that change, for deterministic=False, for packages that differ between workers, and for a "
-        "worker whose log says that it can not go on. Elements may be missing, or have come twice."
+        "or files that change, for deterministic=False, and for packages that differ between "
+        "workers. Elements may be missing, or have come twice."
     )
+
+
+def _deadly(task: Task, iteration: Iteration) -> tuple[set[m.Place], set[m.Place]]:
+    """What the nodes of a task leave out, and at what processes died. Copies (OFF) all read the same."""
+    is_copy = iteration.job.processing_mode == "OFF" and iteration.rounds is None
+    kin = list(iteration.tasks.values()) if is_copy else [task]
+    poisoned = {place for one in kin for place in one.poisoned}
+    crumbs = [crumb for one in kin for death in one.deaths.values() for crumb in death.crumbs]
+    return poisoned, {crumb.place for crumb in crumbs if crumb.node}

@@ -16,6 +16,7 @@ from zmqdata import updates as u
 from zmqdata.commands import saves as s
 from zmqdata.core.continuing import StateKeeping
 from zmqdata.core.datasets import Datasets
+from zmqdata.core.deaths import Deaths
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.jobs import Jobs
 from zmqdata.core.liveness import Roster
@@ -121,6 +122,7 @@ class DispatcherCore:
         )
         self.saves = Saves(self.out, self.hosting, durable)
         self.keeping = StateKeeping(self.out)
+        self.deaths = Deaths(self.out, self.hosting)
         self.taking_back = TakingBack(self.out, self.workers, self.hosting.facts, self._request_splits)
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
         self._ticked: float | None = None
@@ -232,6 +234,11 @@ class DispatcherCore:
     # --- workers
 
     def _register_worker(self, peer: c.Peer, ask: m.RegisterWorker, now: float) -> None:
+        for death in ask.deaths:
+            self.deaths.take(death)
+            if death.worker in self.workers:
+                self.out.note("warning", f"worker {self.hosting.facts[death.worker].address} {death.how}")
+                self._lose_worker(death.worker)
         try:
             place = self.places.place(ask.address)
         except FailedPreconditionError as error:
@@ -258,6 +265,7 @@ class DispatcherCore:
         if known:
             self.workers.heard(beat.worker, peer, now)
             self.hosting.take_report(beat.worker, beat.tasks, now)
+            self.deaths.look(beat.worker, beat.tasks)
             for client in beat.clients:
                 if client not in self.state.client_iteration:
                     self.hosting.release(beat.worker, client)

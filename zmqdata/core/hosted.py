@@ -26,7 +26,8 @@ class HostedTask:
     ``allowed``: how many bytes it may make, and ``unread`` how many elements while nobody reads it, None while somebody
     does. ``hungry``: a client waits for the next element. ``incomplete``: a client that is gone took elements with it
     that are not here any more. ``failure``: why it can not run; it has no end then, so that nobody takes it for empty.
-    ``states``: the newest places where its pipeline was, oldest first.
+    ``states``: the newest places where its pipeline was, oldest first. ``busy``: for how many seconds it has been
+    at ``crumb``.
     """
 
     definition: m.TaskDefinition
@@ -45,6 +46,8 @@ class HostedTask:
     failure: bytes = b""
     progress: float = 0.0
     states: deque[m.TaskState] = field(default_factory=lambda: deque(maxlen=STATES_KEPT))
+    busy: float = 0.0
+    crumb: m.Crumb | None = None
 
     @property
     def key(self) -> tuple[int, int]:
@@ -87,5 +90,7 @@ class HostedTask:
             self.skipped,
             self.dropped,
             self.failure,
+            self.busy,
+            self.crumb,
             self.left_out,
         )

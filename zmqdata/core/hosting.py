@@ -77,7 +77,7 @@ class Hosting:
             if self._outlives_host(task):
                 self.fence(task)
             else:
-                self._give_up(task)
+                self.give_up(task)
 
     def drain(self, name: str) -> None:
         """Takes the tasks of a worker that will leave, where another one can go on, or nobody reads them now."""
@@ -91,7 +91,7 @@ class Hosting:
             if unread or self.placement.best(task, iteration) is not None:
                 self.fence(task)
 
-    def _give_up(self, task: Task) -> None:
+    def give_up(self, task: Task) -> None:
         """Removes a copy that nobody reads any more."""
         iteration = self.out.state.iterations[task.iteration]
         self.out.commit(u.RemoveTaskUpdate(task.task))
@@ -257,9 +257,7 @@ class Hosting:
 
     def _host(self, task: Task, name: str) -> None:
         self.out.commit(u.HostTaskUpdate(task.task, max(1, task.attempt), name))
-        self.facts[name].tasks.add(task.task)
-        if self.out.state.iterations[task.iteration].saving is not None:
-            self.facts[name].writing.add(task.task)
+        self.placement.take(name, task, self.out.state.iterations[task.iteration])
         self.out.send(self.workers.peer(name), m.HostTask(self._definition(task)))
         self.lists.tell(self.out.state.iterations[task.iteration])
 
@@ -339,7 +337,7 @@ class Hosting:
             if self._outlives_host(task):
                 self.fence(task)
             else:
-                self._give_up(task)
+                self.give_up(task)
 
     def forget_iteration(self, iteration: Iteration) -> None:
         """Drops what is remembered of an iteration that is collected. Its hosts learn of it by their heartbeats."""

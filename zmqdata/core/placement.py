@@ -19,7 +19,8 @@ class WorkerFacts:
     """What a worker said of itself, and what it was last heard to do. Not durable.
 
     ``leases``: size and time of the last range of splits, per task it hosts and source. ``writing``: those of its tasks
-    that are saved. ``draining``: it will leave and gets no more tasks.
+    that are saved. ``suspects``: those at which a process died before; ``shunned``: those that were stuck here.
+    ``draining``: it will leave and gets no more tasks.
     """
 
     address: str
@@ -27,6 +28,8 @@ class WorkerFacts:
     python: str
     tasks: set[int] = field(default_factory=set)
     writing: set[int] = field(default_factory=set)
+    suspects: set[int] = field(default_factory=set)
+    shunned: set[int] = field(default_factory=set)
     reports: dict[int, m.TaskReport] = field(default_factory=dict)
     leases: dict[int, dict[int, tuple[int, float]]] = field(default_factory=dict)
     reported_at: float = 0.0
@@ -37,6 +40,7 @@ class WorkerFacts:
         """Forgets a task that is not here any more."""
         self.tasks.discard(task)
         self.writing.discard(task)
+        self.suspects.discard(task)
         self.leases.pop(task, None)
 
 
@@ -82,9 +86,16 @@ class Placement:
             self.facts[name] = WorkerFacts(worker.address, worker.tags, worker.python)
         for task in state.tasks.values():
             if task.worker and not task.settled:
-                self.facts[task.worker].tasks.add(task.task)
-                if state.iterations[task.iteration].saving is not None:
-                    self.facts[task.worker].writing.add(task.task)
+                self.take(task.worker, task, state.iterations[task.iteration])
+
+    def take(self, worker: str, task: Task, iteration: Iteration) -> None:
+        """Notes that a worker hosts a task."""
+        facts = self.facts[worker]
+        facts.tasks.add(task.task)
+        if iteration.saving is not None:
+            facts.writing.add(task.task)
+        if task.deaths:
+            facts.suspects.add(task.task)
 
     @property
     def num_shards(self) -> int:
@@ -143,9 +154,17 @@ class Placement:
         return found
 
     def best(self, task: Task, iteration: Iteration) -> str | None:
-        """The worker with the fewest tasks among those that may host this one; None when there is none."""
+        """The worker with the fewest tasks among those that may host this one; None when there is none.
+
+        A task at which a process died is kept apart from others, as it may take them along.
+        """
         able = [worker for worker in self.facts if self.takes_tasks(worker, iteration)]
         able = [worker for worker in able if self.has_room(worker, iteration)]
         if self.stays(task, iteration):
             able = [worker for worker in able if self.is_place_of(task, worker)]
-        return min(able, key=lambda worker: (len(self.facts[worker].tasks), worker), default=None)
+        return min(able, key=lambda worker: (*self._objections(worker, task), worker), default=None)
+
+    def _objections(self, worker: str, task: Task) -> tuple[bool, bool, int]:
+        facts = self.facts[worker]
+        endangered = bool(facts.tasks if task.deaths else facts.suspects)
+        return task.task in facts.shunned, endangered, len(facts.tasks)

@@ -97,6 +97,9 @@ def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
         yield u.DeliverUpdate(number, task.delivered.ranges)
     for client, ranges in task.held.items():
         yield u.HoldUpdate(number, client, ranges.ranges)
+    yield from task.deaths.values()
+    for (node, element), text in task.poisoned.items():
+        yield u.PoisonUpdate(number, node, element, text)
     if task.total is not None:
         yield u.EndTaskUpdate(number, task.total, task.dropped, task.left_out)
     if task.removed:

@@ -14,38 +14,15 @@ from zmqdata import updates as u
 from zmqdata.core.lineage import keep_needed
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import Rounds
+from zmqdata.core.saved import SavedChunk, Saving
 from zmqdata.core.splits import Ledger, SplitCursor
 from zmqdata.core.tally import Tally
-from zmqdata.messages import DatasetDescription, JobParameters, TaskState
+from zmqdata.messages import DatasetDescription, JobParameters, Place, TaskState
 
 FIRST_DATASET = 1000
 FIRST_ITERATION = 2000
 FIRST_TASK = 4000
 DEPARTED_KEPT = 10_000
-
-
-@dataclass(frozen=True)
-class SavedChunk:
-    """A chunk that counts: the attempt that wrote it, its elements ``first ... stop - 1``, its bytes, their spec."""
-
-    attempt: int
-    first: int
-    stop: int
-    size: int
-    spec: bytes = b""
-
-
-@dataclass
-class Saving:
-    """What is particular to an iteration that is saved.
-
-    ``specs``: those of its chunks, each once. ``failure``: what a pipeline failed with. ``ended``: the marker that ends
-    it is on the disk.
-    """
-
-    specs: dict[bytes, bytes] = field(default_factory=dict)
-    failure: bytes = b""
-    ended: bool = False
 
 
 @dataclass
@@ -56,7 +33,8 @@ class Task:
     iteration. ``chunks``: what counts of a task that is saved, in order.
     ``cuts``: how often the end of a source's ledger was taken back from the present attempt. ``cursors``: where it
     stands in each source, if which splits it gets was settled in the beginning. ``states``: where it can be continued,
-    oldest first.
+    oldest first. ``deaths``: by attempt, how the processes of its hosts ended; ``poisoned``: what its nodes leave out,
+    and why.
     """
 
     task: int
@@ -77,6 +55,8 @@ class Task:
     cuts: dict[int, int] = field(default_factory=dict)
     cursors: list[SplitCursor] = field(default_factory=list)
     states: list[TaskState] = field(default_factory=list)
+    deaths: dict[int, u.CountDeathUpdate] = field(default_factory=dict)
+    poisoned: dict[Place, str] = field(default_factory=dict)
 
     @property
     def settled(self) -> bool:
@@ -396,6 +376,12 @@ class DispatcherState:
         assert saving is not None
         return saving
 
+    def _count_death(self, update: u.CountDeathUpdate) -> None:
+        self.tasks[update.task].deaths[update.attempt] = update
+
+    def _poison(self, update: u.PoisonUpdate) -> None:
+        self.tasks[update.task].poisoned[update.node, update.number] = update.text
+
     def _remove_job(self, update: u.RemoveJobUpdate) -> None:
         del self.jobs[update.job]
         for iteration in self.passes.pop(update.job).values():
@@ -441,5 +427,7 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.CommitChunkUpdate: DispatcherState._commit_chunk,
     u.FailSaveUpdate: DispatcherState._fail_save,
     u.EndSaveUpdate: DispatcherState._end_save,
+    u.CountDeathUpdate: DispatcherState._count_death,
+    u.PoisonUpdate: DispatcherState._poison,
     u.RemoveJobUpdate: DispatcherState._remove_job,
 }

@@ -13,7 +13,7 @@ from typing import Any
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.dealing import dealing_for
-from zmqdata.core.draining import Draining, goes_on_elsewhere
+from zmqdata.core.draining import DRAIN_SECONDS, Draining
 from zmqdata.core.feeding import Feeding
 from zmqdata.core.feeds import SplitFeed
 from zmqdata.core.hosted import HostedTask
@@ -27,8 +27,6 @@ from zmqdata.core.writing import Writing
 DROPPED_KEPT = 10_000
 UNREAD_ELEMENTS = 8
 """Elements to have ready for the first client: as many as it asks for at first."""
-DRAIN_SECONDS = 6.0
-"""How long a worker that shall leave waits for others to take its tasks."""
 LISTENS = 3
 """Heartbeats for which a dispatcher may say nothing and still be sent what it can do without."""
 
@@ -39,7 +37,8 @@ class WorkerProfile:
 
     ``buffer_bytes``: how much it may produce ahead of its clients; ``cache_bytes``: how much of a task it keeps for
     trainers that all read it; ``heartbeat``: seconds between heartbeats; ``dispatcher_timeout``: seconds to do without
-    a dispatcher before it ends; ``snapshot_chunk_bytes``: the largest chunk of a distributed save.
+    a dispatcher before it ends; ``snapshot_chunk_bytes``: the largest chunk of a distributed save; ``deaths``: of the
+    processes whose place this one has taken.
     """
 
     worker: str
@@ -52,6 +51,7 @@ class WorkerProfile:
     heartbeat: float = 1.0
     dispatcher_timeout: float = 3600.0
     snapshot_chunk_bytes: int = 6 << 30
+    deaths: tuple[m.Death, ...] = ()
 
 
 class WorkerCore:
@@ -69,8 +69,8 @@ class WorkerCore:
         self.writing = Writing(profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute)
         self.feeding = Feeding(profile.worker, self._task, self._do)
         self.pipelines = Pipelines(profile.worker, self._do)
-        self.draining = Draining()
-        self.drained = False
+        self.draining = Draining(self._do)
+        self.untold = profile.deaths
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
         self._beat = -profile.heartbeat
@@ -82,6 +82,7 @@ class WorkerCore:
             c.StateTaken: self._state_taken,
             c.Exhausted: self._exhausted,
             c.TaskFailed: self._task_failed,
+            c.Busy: self._busy,
             c.LinkBound: self._link_bound,
             c.DrainRequested: self._drain,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
@@ -108,8 +109,7 @@ class WorkerCore:
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event, now)
-        if not self.drained and self.draining.may_leave(now, (task.definition for task in self.tasks.values())):
-            self._leave()
+        self.draining.look(now, self._definitions)
         commands, self._commands = self._commands, []
         return commands
 
@@ -168,35 +168,32 @@ class WorkerCore:
             told = (reports, clients, readers, self.draining.begun)
             self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, *told))
         else:
-            ask = m.RegisterWorker(who.worker, who.address, who.tags, who.python, who.version, reports)
+            ask = m.RegisterWorker(who.worker, who.address, who.tags, who.python, who.version, reports, self.untold)
             self._send(c.DISPATCHER, ask)
 
     def _registered(self, now: float) -> None:
         if not self.registered:
             self.registered = True
+            self.untold = ()
             self._do(c.Note("info", f"registered as {self.profile.address}"))
 
     def _heartbeat_answered(self, peer: c.Peer, answer: m.WorkerHeartbeatAnswered, now: float) -> None:
         if not answer.known and self.registered:
             self.registered = False
             self._heartbeat(now)
-        if answer.draining and not self.draining.begun:
+        if answer.draining:
             self._drain(c.DrainRequested(DRAIN_SECONDS), now)
         for task in [self.tasks[number] for number in answer.unwanted if number in self.tasks]:
             task.skip(answer.unwanted[task.definition.task])
             self._distribute(task)
 
-    def _drain(self, event: c.DrainRequested, now: float) -> None:
-        if not self.draining.begun:
-            self.draining.begin(now, event.patience)
-            self._do(c.Note("info", f"draining: {len(self.tasks)} tasks are handed over"))
-            self._heartbeat(now)
+    @property
+    def _definitions(self) -> list[m.TaskDefinition]:
+        return [task.definition for task in self.tasks.values()]
 
-    def _leave(self) -> None:
-        self.drained = True
-        left = sum(goes_on_elsewhere(task.definition) for task in self.tasks.values())
-        if left:
-            self._do(c.Note("warning", f"nobody has taken {left} tasks in time; they wait for another worker"))
+    def _drain(self, event: c.DrainRequested, now: float) -> None:
+        if self.draining.begin(now, event.patience, self._definitions):
+            self._heartbeat(now)
 
     def _refused(self, peer: c.Peer, refusal: m.RequestRefused, now: float) -> None:
         if refusal.request == self.profile.worker:
@@ -304,6 +301,11 @@ class WorkerCore:
             task.failure = event.failure
             self.writing.fail(task.dealing, event.failure)
             self._heartbeat(now)
+
+    def _busy(self, event: c.Busy, now: float) -> None:
+        task = self._task(event)
+        if task is not None:
+            task.busy, task.crumb = event.seconds, event.crumb
 
     def _allow(self, task: HostedTask) -> None:
         room = self.profile.buffer_bytes

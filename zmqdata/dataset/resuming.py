@@ -26,7 +26,7 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.iterators import Context, holds_no_state, make_iterator
-from zmqdata.iterators.guarding import LeftOut
+from zmqdata.iterators.watching import LeftOut
 from zmqdata.nodes import Node
 from zmqdata.pipelines import Fingerprint
 

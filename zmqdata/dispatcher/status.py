@@ -8,6 +8,7 @@ from typing import Any
 
 from zmqdata.config import DispatcherConfig
 from zmqdata.core.audit import audit_of
+from zmqdata.core.deaths import what
 from zmqdata.core.dispatcher import DispatcherCore
 from zmqdata.core.jobs import CollectedIteration
 from zmqdata.core.state import Iteration, Task
@@ -97,6 +98,8 @@ def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
         "splits": splits,
         "finished": iteration.finished,
         "steps": [] if iteration.rounds is None else list(iteration.rounds.steps),
+        "poisoned": [text for task in iteration.tasks.values() for text in task.poisoned.values()],
+        "failure": "" if iteration.failure is None else iteration.failure[1],
         "missing_consumers": list(core.jobs.coordination.missing(iteration)),
     }
 
@@ -119,4 +122,7 @@ def _task(core: DispatcherCore, task: Task) -> dict[str, Any]:
         "skipped": {} if report is None else report.skipped,
         "seconds_without_progress": round(idle, 1),
         "stalled": idle >= STALLED,
+        "busy_seconds": 0.0 if report is None else round(report.busy, 1),
+        "busy_with": "" if report is None or report.crumb is None else what(report.crumb),
+        "deaths": len(task.deaths),
     }

@@ -35,6 +35,7 @@ from zmqdata.iterators import (
     stored,
     transforms,
     unbatch,
+    watched,
 )
 from zmqdata.iterators.base import (
     NO_STATE,
@@ -96,4 +97,5 @@ _REGISTERED = (
     stored,
     transforms,
     unbatch,
+    watched,
 )

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata.errors import FailedPreconditionError, PipelineError
+from zmqdata.iterators.watching import Watch
 from zmqdata.nodes import Node, Options, source_nodes
 from zmqdata.ragged import RaggedTensor
 from zmqdata.remote_errors import text_of
@@ -98,6 +99,8 @@ class Context:
         path: the place of the node in the tree.
         options: of the pipeline as a whole, see ``zmqdata.nodes.options_of``.
         quarantine: where operations note the elements that they left out; the newest 1000.
+        watch: where they note which element they are at; None: nobody wants to know.
+        nest: the place of the dataset of which this one was made by a function of an element; "": of none.
     """
 
     seed: int = 0
@@ -109,6 +112,18 @@ class Context:
     path: tuple[int, ...] = ()
     options: Options = field(default_factory=Options)
     quarantine: deque[Any] = field(default_factory=lambda: deque(maxlen=1000), compare=False, repr=False)
+    watch: Watch | None = field(default=None, compare=False, repr=False)
+    nest: str = ""
+
+    @property
+    def place(self) -> str:
+        """The place of the node in words: the same in every attempt of a task, and of no other node.
+
+        >>> Context(path=(0, 1)).place, Context(path=(0,)).nested(7).place, Context(path=(0,)).repeated(2).place
+        ('/0.1', '/0[7]/', '/0 in repetition 2')
+        """
+        turn = f" in repetition {self.repetition}" if self.repetition else ""
+        return f"{self.nest}/{'.'.join(map(str, self.path))}{turn}"
 
     @property
     def turn(self) -> int:
@@ -143,7 +158,8 @@ class Context:
         """The context of the dataset that a function made of element ``number``: it reads all of its sources."""
         place = (*self.path, number)
         seeds = mixed_seed(self.seed, *place), mixed_seed(self.fixed_seed, *place)
-        return replace(self, seed=seeds[0], fixed_seed=seeds[1], shared_seed=None, providers=None, path=())
+        inside = replace(self, nest=f"{self.place}[{number}]", path=(), shared_seed=None, providers=None)
+        return replace(inside, seed=seeds[0], fixed_seed=seeds[1])
 
     def repeated(self, repetition: int) -> Context:
         """The same, for another repetition."""

@@ -37,5 +37,4 @@ def _disown_all() -> None:
         owner.disown()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)
+os.register_at_fork(after_in_child=_disown_all)

@@ -8,38 +8,19 @@ from __future__ import annotations
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from zmqdata import nodes
 from zmqdata.errors import PipelineError
 from zmqdata.iterators.base import Context, ElementIterator, as_element, failure, input_iterator, make_iterator
+from zmqdata.iterators.callsites import watched
 from zmqdata.iterators.transforms import UnaryIterator
+from zmqdata.iterators.watching import LeftOut
 from zmqdata.remote_errors import text_of
 
 Outcome = tuple[Any, "BaseException | None"]
 """What a call came to: an element, or an exception; a ``LeftOut`` instead of an element was skipped."""
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """An element that a map left out, in ``iterator.quarantine``.
-
-    Attributes:
-        number: of the element among those that came to this map, from 0.
-        node: the map, and the place in the user's code that made it.
-        error: the exception's class and text.
-        traceback: as Python prints it.
-        split: first and last index (exclusive) of the split that it came from, where a service hands out splits; of a
-            batch, that of its last row. None behind operations that hold elements back or run ahead (shuffle,
-            interleave, prefetch, a parallel map, windows and groups, a cache) or read several sources at a time.
-    """
-
-    number: int
-    node: str
-    error: str
-    traceback: str
-    split: tuple[int, int] | None = None
 
 
 def guarded_call(node: nodes.Map, invoke: Callable[[int, Any], Any] | None = None) -> Callable[[int, Any], Outcome]:
@@ -124,7 +105,7 @@ def guarded_source(
     node: nodes.Map, context: Context, invoke: Callable[[int, Any], Any] | None = None
 ) -> tuple[ElementIterator, Callable[[int, Any], Outcome]]:
     """What threads pull from, and what they call with it; elements that are left out know their split."""
-    run = guarded_call(node, invoke)
+    run = watched(node, context, guarded_call(node, invoke))
     if getattr(node, "on_error", "raise") != "skip" or not context.providers:
         return input_iterator(node, context), run
 
@@ -143,7 +124,7 @@ class GuardedMapIterator(UnaryIterator):
         self, node: nodes.GuardedMap, context: Context, invoke: Callable[[int, Any], Any] | None = None
     ) -> None:
         super().__init__(node, context)
-        self._call = guarded_call(node, invoke)
+        self._call = watched(node, context, guarded_call(node, invoke))
         self._budget = Budget(node, context)
         self._number = 0
 

@@ -10,10 +10,13 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, input_iterator, make_iterator
+from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.inference import nested_node
 from zmqdata.iterators.trail import Trail
 
 _MARK_EVERY = 16
+NOTHING = nodes.Range(start=0, stop=0)
+"""In place of a dataset whose element is left out."""
 
 
 @dataclass
@@ -31,8 +34,13 @@ def open_nested(node: nodes.FlatMap, context: Context, number: int, element: Any
     Raises:
         PipelineError: the function failed or returned no dataset.
     """
+    site = call_site(node, context)
     try:
-        inner = nested_node(call(node.function, element), node)
+        inner: nodes.Node = NOTHING
+        if site is None:
+            inner = nested_node(call(node.function, element), node)
+        elif not site.leaves_out(number):
+            inner = nested_node(site.call(number, call, node.function, element), node)
         return Opened(number, make_iterator(inner, context.nested(number)), inner)
     except Exception as error:
         raise failure(node, error) from error

@@ -11,8 +11,9 @@ from typing import Any
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.crew import Crew
-from zmqdata.iterators.guarding import Budget, LeftOut, Outcome, guarded_source
+from zmqdata.iterators.guarding import Budget, Outcome, guarded_source
 from zmqdata.iterators.tuning import RAM_BUDGET, Tuner, byte_size
+from zmqdata.iterators.watching import LeftOut
 from zmqdata.specs import AUTOTUNE
 
 _LOOK_EVERY = 16  # elements after which the size of one is looked at

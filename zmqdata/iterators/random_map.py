@@ -9,6 +9,7 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, as_element, failure, make_iterator, mixed_seed
+from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.guarding import GuardedMapIterator, guarded_source
 from zmqdata.iterators.parallel import ParallelIterator, keeps_order
 from zmqdata.iterators.transforms import CountingIterator
@@ -46,11 +47,20 @@ class RandomMapIterator(CountingIterator):
         super().__init__(node, context, 0)
         self._function = node.function
         self._at = _Stream(map_seed(node, context)).at
+        self._site = call_site(node, context)
 
     def __next__(self) -> Any:
-        element = next(self._input)
-        number = self._count
-        self._count = number + 1
+        site = self._site
+        while True:
+            element = next(self._input)
+            number = self._count
+            self._count = number + 1
+            if site is None:
+                return self._call(number, element)
+            if number not in site.special or not site.leaves_out(number, self._input.current_split()):
+                return site.call(number, self._call, number, element)
+
+    def _call(self, number: int, element: Any) -> Any:
         generator = self._at(number)
         try:
             if type(element) is tuple:

@@ -9,6 +9,7 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, as_element, failure, make_iterator, mixed_seed
+from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.sources import GeneratorIterator, IndexedIterator
 from zmqdata.specs import map_structure
 
@@ -66,6 +67,7 @@ class SequenceIterator(IndexedIterator):
         super().__init__(context, count)
         self._node, self._context = node, context
         self._sequence = node.sequence
+        self._site = call_site(node, context)
         self._permutation = self._permuted(context) if node.shuffle and context.providers is None else None
 
     def _permuted(self, context: Context) -> Permutation:
@@ -80,11 +82,19 @@ class SequenceIterator(IndexedIterator):
             self._permutation = self._permuted(self._context.repeated(self._repetition))
 
     def __next__(self) -> Any:
-        index = self._next
-        while index >= self._stop:
-            self._advance()
+        site = self._site
+        while True:
             index = self._next
-        self._next = index + 1
+            while index >= self._stop:
+                self._advance()
+                index = self._next
+            self._next = index + 1
+            if site is None:
+                return self._item(index)
+            if index not in site.special or not site.leaves_out(index, self.current_split()):
+                return site.call(index, self._item, index)
+
+    def _item(self, index: int) -> Any:
         try:
             return owned(self._sequence[index if self._permutation is None else self._permutation[index]])
         except Exception as error:  # IndexError and StopIteration included: the length promised an element

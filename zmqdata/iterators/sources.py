@@ -9,6 +9,7 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, Stackable, as_element, failure, make_iterator
+from zmqdata.iterators.callsites import call_site
 from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.specs import map_structure
 
@@ -164,6 +165,7 @@ class GeneratorIterator(IndexedIterator):
         self._node = node
         self._values: Iterator[Any] | None = None
         self._count = 0
+        self._site = call_site(node, context, skippable=False)
 
     def __next__(self) -> Any:
         value = self._pull()
@@ -193,7 +195,7 @@ class GeneratorIterator(IndexedIterator):
                 self._open()
             assert self._values is not None
             try:
-                value = next(self._values)
+                value = next(self._values) if self._site is None else self._site.call(self._count, next, self._values)
             except StopIteration:
                 self._end()
                 continue

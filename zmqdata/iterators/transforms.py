@@ -1,4 +1,7 @@
-"""Iterators with one input that need nothing but a counter: map, filter, take, skip, enumerate."""
+"""Iterators with one input that need nothing but a counter: map, filter, take, skip, enumerate.
+
+Map and filter are registered in ``watched``, which has the ones for workers.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,6 @@ class UnaryIterator(ElementIterator):
         self._input.close()
 
 
-@make_iterator.register(nodes.Map)
 class MapIterator(UnaryIterator):
     """Calls a function with each element; a plain tuple becomes its arguments."""
 
@@ -54,7 +56,6 @@ class MapIterator(UnaryIterator):
             raise failure(self._node, error) from error
 
 
-@make_iterator.register(nodes.Filter)
 class FilterIterator(UnaryIterator):
     """Passes the elements on for which a predicate is true."""
 

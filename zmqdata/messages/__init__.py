@@ -38,6 +38,7 @@ from zmqdata.messages.clients import (
     StorePiece,
     TasksChanged,
 )
+from zmqdata.messages.deaths import OPENING, Crumb, Death, Place
 from zmqdata.messages.links import (
     Block,
     CloseLink,
@@ -167,9 +168,11 @@ __all__ = [
     "ClientHeartbeatAnswered",
     "CloseIteration",
     "CloseLink",
+    "Crumb",
     "DatasetDescribed",
     "DatasetDescription",
     "DatasetRegistered",
+    "Death",
     "DescribeDataset",
     "DrainStarted",
     "DrainWorker",
@@ -188,6 +191,7 @@ __all__ = [
     "MOST_PIECE_BYTES",
     "MOST_WHOLE_BYTES",
     "Message",
+    "OPENING",
     "OnLink",
     "OpenIteration",
     "OpenLink",
@@ -197,6 +201,7 @@ __all__ = [
     "PieceSent",
     "PieceStored",
     "PipelineSent",
+    "Place",
     "Plan",
     "Probe",
     "Ranges",

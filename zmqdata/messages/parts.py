@@ -6,6 +6,7 @@ import re
 
 from msgspec import Struct
 
+from zmqdata.messages.deaths import Crumb, Place
 from zmqdata.splits import Split, SplitSource
 
 PROTOCOL_VERSION = 1
@@ -76,9 +77,11 @@ class JobParameters(Struct, frozen=True):
     processes of their workers and take elements as they are. ``finite``: what becomes of a last round that
     is not full ("drop" or "pad"), where a coordinated job may end. Not compared: ``block_elements``, most elements in a
     block, where the job's first client wants few on their way; ``consumer_timeout``, seconds that the others of a
-    coordinated job wait for one that is missing. ``save``: workers write the elements to files, and no client reads it.
+    coordinated job wait for one that is missing, and ``task_timeout``, the longest that a call of a user's function may
+    take. ``save``: workers write the elements to files, and no client reads it.
     ``num_tasks``: the order is promised: there are so many tasks, whoever hosts them, each has every so many-th split,
-    and consumers take from them in turn; all that is random follows from ``seed`` then.
+    and consumers take from them in turn; all that is random follows from ``seed`` then. ``on_poison``: what
+    becomes of an element that kills its process again and again, "fail" or "skip".
     """
 
     name: str
@@ -96,6 +99,8 @@ class JobParameters(Struct, frozen=True):
     save: SaveParameters | None = None
     num_tasks: int | None = None
     seed: int = 0
+    on_poison: str = "fail"
+    task_timeout: float | None = None
 
 
 class Reader(Struct, frozen=True):
@@ -175,7 +180,8 @@ class TaskDefinition(Struct, frozen=True):
     numbered consumer has behind it. What is random follows from ``seed``, or from ``iteration_seed`` where all tasks of
     the iteration must draw the same, or from a seed in the pipeline together with ``repetition``, the repetition of the
     job. ``save_path``: where the worker writes what the task makes, as stream number ``stream``; empty: it sends it to
-    clients.
+    clients. ``poisoned`` are the elements that nodes leave out, ``suspects`` those at which a process died and that are
+    called for one at a time. ``task_timeout`` is the job's.
     """
 
     task: int
@@ -202,6 +208,9 @@ class TaskDefinition(Struct, frozen=True):
     stream: int = 0
     bases: tuple[int, ...] = ()
     states: tuple[TaskState, ...] = ()
+    poisoned: tuple[Place, ...] = ()
+    suspects: tuple[Place, ...] = ()
+    task_timeout: float | None = None
 
 
 class Lease(Struct, frozen=True):
@@ -220,8 +229,9 @@ class TaskReport(Struct, frozen=True):
     ``incomplete``: a client that is gone was handed elements that it did not report, and the worker has forgotten
     them; the dispatcher begins a new attempt, which makes them again. ``skipped``: elements that each trainer of a
     shared cache was too slow for. ``dropped``: elements at its end that were too few for a round. ``failure``: why the
-    task as a whole can not run, in the form of ``Block.failure``; it has no end then. ``left_out``: elements that could
-    not be made, and were left out as the pipeline wants it, known at the end.
+    task as a whole can not run, in the form of ``Block.failure``; it has no end then. ``busy``: the seconds
+    for which it has been in one call of a user's function, or has made one element, and ``crumb``: which. ``left_out``:
+    elements that could not be made, and were left out as the pipeline wants it, known at the end.
     """
 
     task: int
@@ -233,6 +243,8 @@ class TaskReport(Struct, frozen=True):
     skipped: dict[str, int] = {}
     dropped: int = 0
     failure: bytes = b""
+    busy: float = 0.0
+    crumb: Crumb | None = None
     left_out: int = 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import field
 
+from zmqdata.messages.deaths import Death
 from zmqdata.messages.parts import Message, Part, Ranges, TaskDefinition, TaskReport, TaskState
 from zmqdata.splits import Split
 
@@ -13,7 +14,8 @@ from zmqdata.splits import Split
 class RegisterWorker(Message, frozen=True):
     """From a worker before anything else, and again when the dispatcher does not know it; until registered or refused.
 
-    ``address`` is its control socket as others reach it; ``tasks`` what it hosts from before.
+    ``address`` is its control socket as others reach it; ``tasks`` what it hosts from before; ``deaths`` are those of
+    processes whose place it has taken, which nobody has told yet. The dispatcher counts each once.
     """
 
     worker: str
@@ -22,6 +24,7 @@ class RegisterWorker(Message, frozen=True):
     python: str
     version: str
     tasks: tuple[TaskReport, ...]
+    deaths: tuple[Death, ...] = ()
 
 
 class WorkerHeartbeat(Message, frozen=True):

@@ -12,7 +12,7 @@ from zmqdata.testing.coordinated import CoordinatedScenario
 from zmqdata.testing.iterators import NotResumable, check_iterator
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
 from zmqdata.testing.runner import SimulatedPipeline, SimulatedRunner
-from zmqdata.testing.scenario import Scenario
+from zmqdata.testing.scenario import PoisonScenario, Scenario
 from zmqdata.testing.transcript import Transcript
 from zmqdata.testing.world import World
 
@@ -24,6 +24,7 @@ __all__ = [
     "LawBroken",
     "Laws",
     "NotResumable",
+    "PoisonScenario",
     "Scenario",
     "SimulatedNetwork",
     "SimulatedPipeline",

@@ -124,8 +124,10 @@ def no_leaks(deadline: float = DEADLINE) -> Iterator[None]:
 
     def is_clean() -> bool:
         nonlocal left
-        gc.collect()
         left = _belongings() - before
+        if left:
+            gc.collect()
+            left = _belongings() - before
         return not left
 
     try:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zmqdata.core.dispatcher import DispatcherTimes
-from zmqdata.testing.network import CALM
 from zmqdata.testing.runner import SimulatedPipeline
-from zmqdata.testing.scenario import NEVER, PATIENCE, RATES, STORM, Scenario
+from zmqdata.testing.scenario import NEVER, PATIENCE, RATES, Scenario
 from zmqdata.testing.world import World
 
 
@@ -67,36 +66,19 @@ class CoordinatedScenario(Scenario):
         filled = {client.consumer for client in self.world.clients if client.outcome in (None, "end")}
         return [consumer for consumer in range(self._count) if consumer not in filled]
 
-    def run(self) -> None:
-        """Lives through everything, with successors for all who died, and checks that everybody had every step.
-
-        Raises:
-            LawBroken: with the story of what went wrong.
-        """
+    def _read_to_the_end(self) -> None:
+        """All consumers get there; whoever dies on the way has a successor."""
         world = self.world
-        world.run_until(lambda: world.clock.now > self.last + STORM)
-        if self._some_worker() is None:
-            self.add_worker()
-        world.network.faults = CALM
         while self._vacant() or not world.all_done:
             for consumer in self._vacant():
                 self._reader(consumer)()
             world.run_until(lambda: world.all_done or bool(self._vacant()), PATIENCE)
-        world.clock.advance(26.0)
-        self._read_the_rest()
-        world.steps.check_end(world.pipeline.names())
-        if world.job.num_tasks is not None:
-            world.steps.check_order(world.pipeline, world.job)
-        world.dispatcher.core.jobs.gc_timeout = 1.0
-        world.clock.advance(20.0)
-        world.laws.check_empty(world.dispatcher.core, {one.name: one.core for one in world.workers if one.alive})
 
-    def _read_the_rest(self) -> None:
-        world = self.world
-        for _ in range(3):
-            if self._some_worker() is None:
-                self.add_worker()
-            for consumer in range(self._count):
-                self._reader(consumer)()
-            world.run_until(lambda: world.all_done, PATIENCE)
-            world.clock.advance(20.0)
+    def _add_successors(self) -> None:
+        for consumer in range(self._count):
+            self._reader(consumer)()
+
+    def _check_elements(self) -> None:
+        self.world.steps.check_end(self.world.pipeline.names())
+        if self.world.job.num_tasks is not None:
+            self.world.steps.check_order(self.world.pipeline, self.world.job)

@@ -10,7 +10,7 @@ import msgspec
 
 from zmqdata import commands as c
 from zmqdata.core.ranges import RangeSet
-from zmqdata.messages import TaskDefinition, TaskState
+from zmqdata.messages import Crumb, TaskDefinition, TaskState
 from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
 
@@ -23,7 +23,7 @@ class SimulatedPipeline:
     """A deterministic pipeline: split ``i`` gives ``yields(i)`` elements, read ``repetitions`` times over.
 
     ``most`` bounds the elements of one split, ``unit`` scales their size in bytes; every ``fails``-th split gives
-    failures in place of elements (0: none does).
+    failures in place of elements (0: none does), and the first element of every ``kills``-th kills whoever makes it.
     """
 
     splits: int
@@ -31,6 +31,7 @@ class SimulatedPipeline:
     most: int = 3
     unit: int = 100
     fails: int = 0
+    kills: int = 0
 
     def yields(self, index: int) -> int:
         """How many elements a split gives: sometimes none."""
@@ -44,10 +45,22 @@ class SimulatedPipeline:
         """Whether the element cannot be made."""
         return bool(self.fails) and name[1] % self.fails == self.fails - 1
 
+    def is_poison(self, name: Name) -> bool:
+        """Whether making the element ends the process."""
+        return bool(self.kills) and name[1] % self.kills == self.kills - 1 and name[2] == 0
+
     def names(self) -> list[Name]:
-        """Every element of one full pass."""
+        """Every element of one full pass that can be made."""
         pairs = [(repetition, index) for repetition in range(self.repetitions) for index in range(self.splits)]
-        return [(repetition, index, at) for repetition, index in pairs for at in range(self.yields(index))]
+        names = [(repetition, index, at) for repetition, index in pairs for at in range(self.yields(index))]
+        return [name for name in names if not self.is_poison(name)]
+
+
+@dataclass(frozen=True)
+class Fatal:
+    """Event: the process of a runner ends at once, at this element."""
+
+    crumb: Crumb
 
 
 @dataclass
@@ -68,7 +81,7 @@ class SimulatedRunner:
         pipeline: what to make.
         clock: the time on which it works.
         seed: decides pace and block sizes, which elements must not depend on.
-        emit: takes ``SplitsWanted``, ``Produced``, ``StateTaken`` and ``Exhausted``.
+        emit: takes ``SplitsWanted``, ``Produced``, ``StateTaken``, ``Exhausted`` and ``Fatal``.
 
     Attributes:
         made: how many elements it has made, with those that nobody needed.
@@ -255,8 +268,20 @@ class SimulatedRunner:
             if name is None:
                 self._want()
                 return
-            self._add(name)
+            if self._survives(name):
+                self._add(name)
         self._plan()
+
+    def _survives(self, name: Name) -> bool:
+        """Whether an element is to be had: what is poison kills, unless it is known and left out."""
+        # Any number will do that is the same in every attempt, wherever that begins.
+        number = (name[0] << 40) + (name[1] << 10) + name[2]
+        if not self.pipeline.is_poison(name) or self.stopped:
+            return True
+        if ("/0", number) not in self.definition.poisoned:
+            self._emit(Fatal(Crumb(self.definition.task, self.definition.attempt, number, "/0", "map(f)", True)))
+            self.stopped = True
+        return False
 
     def _want(self, ahead: bool = False) -> None:
         if self.definition.ledger and not self._restoring and not (self._waiting or (ahead and self._asking)):

@@ -99,8 +99,8 @@ class SavingWorker(SimulatedWorker):
 
     world: SavingWorld
 
-    def __init__(self, world: SavingWorld, name: str, buffer_bytes: int) -> None:
-        super().__init__(world, name, buffer_bytes)
+    def __init__(self, world: SavingWorld, name: str, buffer_bytes: int, deaths: tuple[m.Death, ...] = ()) -> None:
+        super().__init__(world, name, buffer_bytes, deaths)
         self.core.writing.chunk_bytes = self.random.choice([1, 3_000, 50_000, 1 << 30])
         self._open: dict[tuple[int, int], list[Name]] = {}
         self._busy_until = 0.0
@@ -189,9 +189,9 @@ class SavingWorld(World):
         dispatcher.feed(c.Received("somebody", m.RegisterDataset("request", DATASET, description, b"pipeline")))
         return dispatcher
 
-    def add_worker(self, buffer_bytes: int = 16 << 20) -> SavingWorker:
+    def add_worker(self, buffer_bytes: int = 16 << 20, deaths: tuple[m.Death, ...] = ()) -> SavingWorker:
         name = f"worker-{len(self.workers)}-{self.random.getrandbits(16):04x}"
-        worker = SavingWorker(self, name, buffer_bytes)
+        worker = SavingWorker(self, name, buffer_bytes, deaths)
         self.workers.append(worker)
         return worker
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from zmqdata import commands as c
 from zmqdata import messages as m
@@ -243,19 +244,48 @@ class Scenario:
         if self._some_worker() is None:
             self.add_worker()
         world.network.faults = CALM
-        world.run_until(lambda: world.all_done, PATIENCE)
+        self._read_to_the_end()
         world.clock.advance(26.0)
         self._read_the_rest()
-        world.laws.check_end()
+        self._check_elements()
         world.dispatcher.core.jobs.gc_timeout = 1.0
         world.clock.advance(20.0)
         world.laws.check_empty(world.dispatcher.core, {one.name: one.core for one in world.workers if one.alive})
+
+    def _read_to_the_end(self) -> None:
+        """All clients that are left get there."""
+        self.world.run_until(lambda: self.world.all_done, PATIENCE)
 
     def _read_the_rest(self) -> None:
         world = self.world
         for _ in range(3):
             if self._some_worker() is None:
                 self.add_worker()
-            world.add_client()
+            self._add_successors()
             world.run_until(lambda: world.all_done, PATIENCE)
             world.clock.advance(20.0)
+
+    def _add_successors(self) -> None:
+        """Somebody comes who reads what those who died have left."""
+        self.world.add_client()
+
+    def _check_elements(self) -> None:
+        """Everybody had what was promised."""
+        self.world.laws.check_end()
+
+
+class PoisonScenario(Scenario):
+    """The same where some elements kill whoever makes them, and are left out once they are found.
+
+    Example:
+        >>> PoisonScenario(seed=1).run()
+    """
+
+    def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
+        draw = random.Random(f"{seed}/poison")
+        # Each death makes a task begin anew: larger ones would be at it for longer than anybody is patient.
+        mode, splits = draw.choice(["DYNAMIC", "DYNAMIC", "DATA"]), min(30, pipeline.splits)
+        deadly = replace(pipeline, splits=splits, kills=max(2, splits // draw.choice([1, 2, 3])))
+        times = DispatcherTimes(gc_timeout=NEVER)
+        shards = draw.randint(1, 3) if mode == "DATA" else 0
+        return World(seed, mode, deadly, self._faults(), times, shards=shards, journalled=True, on_poison="skip")

@@ -25,7 +25,7 @@ from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
 from zmqdata.testing.nodes import Node, SimulatedDispatcher
-from zmqdata.testing.runner import Name, SimulatedPipeline, SimulatedRunner
+from zmqdata.testing.runner import Fatal, Name, SimulatedPipeline, SimulatedRunner
 from zmqdata.testing.steps import StepLaws
 
 DISPATCHER = "dispatcher"
@@ -38,8 +38,9 @@ class SimulatedWorker(Node):
     core: WorkerCore
     world: World
 
-    def __init__(self, world: World, name: str, buffer_bytes: int) -> None:
-        super().__init__(world, name, WorkerCore(WorkerProfile(name, name, buffer_bytes=buffer_bytes)))
+    def __init__(self, world: World, name: str, buffer_bytes: int, deaths: tuple[m.Death, ...] = ()) -> None:
+        profile = WorkerProfile(name, name, buffer_bytes=buffer_bytes, deaths=deaths)
+        super().__init__(world, name, WorkerCore(profile))
         self.runners: dict[tuple[int, int], SimulatedRunner] = {}
         self._leaving = False
         self._carriers: dict[type[Any], Callable[[Any], None]] = {
@@ -61,8 +62,26 @@ class SimulatedWorker(Node):
     def _start(self, command: c.StartTask) -> None:
         definition = command.definition
         seed = self.random.getrandbits(32)
-        runner = SimulatedRunner(definition, self.world.pipeline, self.world.clock, seed, self.feed)
+        runner = SimulatedRunner(definition, self.world.pipeline, self.world.clock, seed, self._hear)
         self.runners[definition.task, definition.attempt] = runner
+
+    def _hear(self, event: object) -> None:
+        if isinstance(event, Fatal):
+            self._succumb(event.crumb)
+        else:
+            self.feed(event)
+
+    def _succumb(self, crumb: m.Crumb) -> None:
+        """The process dies at an element, and its supervisor starts another one, which tells of it."""
+        if not self.alive:
+            return
+        self.world.laws.tell(self.name, f"dies at {crumb}")
+        death = m.Death(self.name, "was killed by SIGSEGV", False, tuple(self.runners), (crumb,))
+        size = self.core.profile.buffer_bytes
+        self.die()
+        # Sometimes long after its tasks have found other hosts.
+        pause = self.random.choice([0.1, 0.5, 3.0])
+        self.world.clock.after(pause, lambda: self.world.add_worker(size, (*self.core.untold, death)))
 
     def _stop(self, command: c.StopTask) -> None:
         runner = self.runners.pop((command.task, command.attempt), None)
@@ -79,7 +98,7 @@ class SimulatedWorker(Node):
 
     def obey(self, event: object, commands: list[object]) -> None:
         super().obey(event, commands)
-        if self.core.drained and not self._leaving:
+        if self.core.draining.done and not self._leaving:
             self._leaving = True
             self.leave()
 
@@ -323,10 +342,10 @@ class World:
 
     # --- people come
 
-    def add_worker(self, buffer_bytes: int = 16 << 20) -> SimulatedWorker:
-        """A fresh worker joins."""
+    def add_worker(self, buffer_bytes: int = 16 << 20, deaths: tuple[m.Death, ...] = ()) -> SimulatedWorker:
+        """A fresh worker joins, and tells of processes that died before it."""
         name = f"worker-{len(self.workers)}-{self.random.getrandbits(16):04x}"
-        self.workers.append(SimulatedWorker(self, name, buffer_bytes))
+        self.workers.append(SimulatedWorker(self, name, buffer_bytes, deaths))
         return self.workers[-1]
 
     def add_client(

@@ -14,6 +14,7 @@ from typing import TextIO
 from zmqdata.config import WorkerConfig
 from zmqdata.errors import DataServiceError
 from zmqdata.transport.addresses import free_port
+from zmqdata.worker.crumbs import CrumbFile
 from zmqdata.worker.lifetime import StopSignals, die_with_parent, exit_within, watch_lifeline
 from zmqdata.worker.server import WorkerServer
 from zmqdata.worker.supervisor import CONFIGURATION_ERROR
@@ -32,9 +33,11 @@ def main(arguments: list[str]) -> int:
         level=assignment["log_level"].upper(),
         format=f"%(asctime)s %(levelname)s [{os.getpid()}] %(name)s: %(message)s",
     )
+    crumbs = CrumbFile(int(arguments[1]))
+    os.close(int(arguments[1]))
     code = 0
     try:
-        run_worker(WorkerConfig(**assignment["config"]), stop, report)
+        run_worker(WorkerConfig(**assignment["config"]), stop, report, crumbs)
     except (DataServiceError, OSError, ValueError) as error:
         print("error", one_line(error), file=report, flush=True)
         code = CONFIGURATION_ERROR
@@ -54,11 +57,13 @@ def take_over_standard_streams() -> TextIO:
     return report
 
 
-def run_worker(config: WorkerConfig, stop: StopSignals, report: TextIO) -> None:
+def run_worker(config: WorkerConfig, stop: StopSignals, report: TextIO, crumbs: CrumbFile) -> None:
     """Serves until told to stop. Raises what makes it impossible to start or to go on."""
     if config.usable_data_ports is not None:
         free_port(config.host, *config.usable_data_ports)
-    server = WorkerServer(config)
+    server = WorkerServer(config, start=False)
+    server.leave_crumbs(crumbs)
+    server.start()
     try:
         while not server.wait_registered(LOOK_AROUND):
             if stop.wait(0.0):
@@ -71,6 +76,7 @@ def run_worker(config: WorkerConfig, stop: StopSignals, report: TextIO) -> None:
             server.drain()
         exit_within(LAST_SECONDS + config.shutdown_quiet_period_ms / 1000, 0)
     finally:
+        crumbs.end()
         server.stop()
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-from zmqdata.iterators.guarding import LeftOut
+from zmqdata.iterators.watching import LeftOut
 
 log = logging.getLogger(__name__)
 

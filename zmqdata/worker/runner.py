@@ -24,10 +24,12 @@ from zmqdata.remote_errors import text_of
 from zmqdata.sharding import shard_statically
 from zmqdata.splits import Split, SplitProvider
 from zmqdata.transport.folders import own_folder
+from zmqdata.worker.crumbs import CrumbFile
 from zmqdata.worker.ledger import LedgerProvider, Stopped
 from zmqdata.worker.output import Output
 from zmqdata.worker.quarantine import TaskQuarantine
 from zmqdata.worker.states import StateTaker, decoded
+from zmqdata.worker.watch import TaskWatch, WatchedProvider
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ def _context(
     providers: tuple[SplitProvider, ...] | None,
     options: Options,
     quarantine: TaskQuarantine,
+    watch: TaskWatch,
 ) -> Context:
     """What a task's pipeline runs in. It is the same for every attempt.
 
@@ -50,6 +53,7 @@ def _context(
         providers=providers,
         options=options,
         quarantine=quarantine,
+        watch=watch,
     )
 
 
@@ -64,6 +68,7 @@ class TaskRunner:
         has_far_client: whether somebody on another host reads; on one host "AUTO" compresses nothing.
         find_part: gives the content of a part of the pipeline by its digest.
         window: the bytes of a cross-trainer cache.
+        crumbs: where it notes what it is at.
     """
 
     def __init__(
@@ -75,11 +80,13 @@ class TaskRunner:
         worker: str,
         has_far_client: Callable[[], bool],
         find_part: FindPart,
-        window: int,
+        window: int = 0,
+        crumbs: CrumbFile | None = None,
     ) -> None:
         self.definition = definition
         self.key = (definition.task, definition.attempt)
         self.quarantine = TaskQuarantine(definition.task)
+        self.watch = TaskWatch(crumbs or CrumbFile(), definition)
         self.providers = [self._provider(source, entries) for source, entries in enumerate(definition.ledger)]
         self._pipeline = pipeline
         self._reason = reason
@@ -116,6 +123,7 @@ class TaskRunner:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+        self.watch.abandon()
         for provider in self.providers:
             provider.stop()
 
@@ -147,6 +155,8 @@ class TaskRunner:
             pass
         except BaseException as error:  # the boundary to user code: whatever it raises is data, sys.exit() too
             self._fail(error)
+        finally:
+            self.watch.end()
 
     def _open(self) -> tuple[Node, Context]:
         if self._reason:
@@ -161,8 +171,10 @@ class TaskRunner:
         self._label = whole.label
         task = self.definition
         node = shard_statically(whole, task.processing_mode, task.num_shards, task.shard, task.iteration_seed)
-        providers = tuple(self.providers) if task.processing_mode == "DYNAMIC" else None
-        return node, _context(task, providers, options_of(whole), self.quarantine)
+        providers: tuple[SplitProvider, ...] | None = None
+        if task.processing_mode == "DYNAMIC":
+            providers = tuple(WatchedProvider(provider, self.watch) for provider in self.providers)
+        return node, _context(task, providers, options_of(whole), self.quarantine, self.watch)
 
     def _produce(self, node: Node, context: Context) -> bool:
         """Makes elements, to the end or until it can go on from a later state; True at the end."""
@@ -193,6 +205,7 @@ class TaskRunner:
 
     def _run_through(self, iterator: ElementIterator) -> bool:
         output, states, clock = self._output, self._states, self._states.clock
+        cells, at = self.watch.cells, self.watch.at
         while True:
             self._await_allowance()
             if self._ahead:
@@ -200,6 +213,7 @@ class TaskRunner:
                     return False
             elif clock() >= states.due and output.is_between_rounds:
                 self._note(iterator)
+            cells[at] = output.number
             try:
                 element = next(iterator)
             except StopIteration:
@@ -232,6 +246,7 @@ class TaskRunner:
             return
         self._output.hand_over()
         since = self._states.clock()
+        self.watch.rest()
         with self._changed:
             while not self._may_make(self._output.emitted) and not self._stopped:
                 self._changed.wait()

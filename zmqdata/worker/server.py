@@ -18,8 +18,9 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.commands import saves as s
-from zmqdata.config import DATA_PORT_MARK, DATA_TRANSPORTS, PORT_MARK, WorkerConfig
-from zmqdata.core.worker import DRAIN_SECONDS, WorkerCore, WorkerProfile
+from zmqdata.config import DATA_TRANSPORTS, WorkerConfig
+from zmqdata.core.draining import DRAIN_SECONDS
+from zmqdata.core.worker import WorkerCore, WorkerProfile
 from zmqdata.core.written import Written
 from zmqdata.errors import BY_NAME, DataServiceError, ProtocolError
 from zmqdata.pipelines.packing import zmqdata_version
@@ -27,10 +28,8 @@ from zmqdata.settings import check_type, check_wait
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import (
     announced_address,
-    announced_host,
     bind_endpoint,
     check_addresses,
-    join_address,
     parse_service,
     somebody_listens,
     split_address,
@@ -40,14 +39,18 @@ from zmqdata.transport.local import announce_worker, withdraw_worker
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 from zmqdata.worker.chunkwriter import ChunkWriter
-from zmqdata.worker.links import LinkSockets
+from zmqdata.worker.crumbs import CrumbFile, Note, crumb_of
+from zmqdata.worker.links import LinkSockets, data_address
 from zmqdata.worker.partcache import PartCache
 from zmqdata.worker.runner import TaskRunner
 from zmqdata.worker.status import status_of
+from zmqdata.worker.stillness import Stillness
 
 log = logging.getLogger(__name__)
 
 RUNNER_PATIENCE = 0.5
+BUSY_AFTER = 0.5
+"""Seconds at the same thing that are worth a word."""
 ANSWER_PATIENCE = 5.0
 LOOK_AROUND = 0.5
 
@@ -57,9 +60,11 @@ class WorkerShell:
 
     Args:
         config: addresses and limits.
+        crumbs: where pipelines note what they are at, and where is told of deaths before.
     """
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, config: WorkerConfig, crumbs: CrumbFile) -> None:
+        self.crumbs = crumbs
         self.context = sockets.new_context()
         try:
             self._open(config, parse_service(config.dispatcher_address))
@@ -87,7 +92,11 @@ class WorkerShell:
         port = split_address(bound.partition("://")[2])[1]
         self.address = f"tcp://{announced_address(config.host, config.worker_address, endpoint, port)}"
         self.dispatcher = sockets.control_dealer(self.context, endpoint)
-        self.core = WorkerCore(_profile(config, self.address))
+        deaths = msgspec.convert(self.crumbs.told(), tuple[m.Death, ...])
+        self.core = WorkerCore(_profile(config, self.address, deaths))
+        self.crumbs.introduce(self.core.profile.worker)
+        self._stillness = Stillness()
+        self._busy: set[tuple[int, int]] = set()
         self.config = config
         self.parts = PartCache(config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon)
         self.runners: dict[tuple[int, int], TaskRunner] = {}
@@ -155,7 +164,22 @@ class WorkerShell:
     # --- events
 
     def _tick(self) -> None:
+        if self.runners:
+            self._look_around()
         self._handle(c.Tick())
+
+    def _look_around(self) -> None:
+        """Notices what does not move, and what moves again."""
+        notes = self.crumbs.notes()
+        longest: dict[tuple[int, int], tuple[float, Note]] = {}
+        for note, seconds in self._stillness.look(time.monotonic(), notes):
+            if seconds >= BUSY_AFTER and seconds > longest.get(note.key, (0.0, note))[0]:
+                longest[note.key] = (seconds, note)
+        for key in self._busy - longest.keys():
+            self._handle(c.Busy(*key, 0.0))
+        for key, (seconds, note) in longest.items():
+            self._handle(c.Busy(*key, seconds, msgspec.convert(crumb_of(note, notes), m.Crumb)))
+        self._busy = set(longest)
 
     def _handle(self, event: object) -> None:
         for command in self.core.handle(time.monotonic(), event):
@@ -164,7 +188,7 @@ class WorkerShell:
             self.registered.set()
         if self.quiet and not self.core.owes_elements:
             self.emptied.set()
-        if self.core.drained:
+        if self.core.draining.done:
             self.drained.set()
 
     def drain(self, patience: float) -> None:
@@ -231,6 +255,7 @@ class WorkerShell:
             lambda: is_saved or self.links.has_far_client,
             self.parts.find,
             self.core.profile.cache_bytes,
+            self.crumbs,
         )
         if is_saved:
             self.chunks.begin(runner.key, definition.save_path, definition.stream)
@@ -261,21 +286,7 @@ class WorkerShell:
         self.registered.set()
 
 
-def data_address(config: WorkerConfig, dispatcher_endpoint: str) -> Callable[[int], str]:
-    """What clients are told to connect to for elements, given the port that is bound.
-
-    Example:
-        >>> data_address(WorkerConfig("10.0.0.1:1", data_transfer_address="gate:%dts_port%"), "tcp://10.0.0.1:1")(7000)
-        'gate:7000'
-    """
-    if config.data_transfer_address:
-        advertised = config.data_transfer_address.replace(DATA_PORT_MARK, PORT_MARK)
-        return lambda port: announced_address(config.host, advertised, dispatcher_endpoint, port)
-    host = announced_host(config.host, config.worker_address, dispatcher_endpoint)
-    return lambda port: join_address(host, port)
-
-
-def _profile(config: WorkerConfig, address: str) -> WorkerProfile:
+def _profile(config: WorkerConfig, address: str, deaths: tuple[m.Death, ...]) -> WorkerProfile:
     return WorkerProfile(
         worker=secrets.token_hex(8),
         address=address,
@@ -287,6 +298,7 @@ def _profile(config: WorkerConfig, address: str) -> WorkerProfile:
         dispatcher_timeout=config.dispatcher_timeout_ms / 1000,
         cache_bytes=config.cross_trainer_cache_size_bytes,
         snapshot_chunk_bytes=config.snapshot_max_chunk_size_bytes,
+        deaths=deaths,
     )
 
 
@@ -329,10 +341,15 @@ class WorkerServer(Server[WorkerShell]):
         check_type("config", config, WorkerConfig)
         check_addresses(config)
         self._config = config
+        self._crumbs: CrumbFile | None = None
         super().__init__(start)
 
     def _open(self) -> WorkerShell:
-        return WorkerShell(self._config)
+        return WorkerShell(self._config, self._crumbs or CrumbFile())
+
+    def leave_crumbs(self, crumbs: CrumbFile) -> None:
+        """Has pipelines note what they are at where a supervisor finds it. To be called before ``start``."""
+        self._crumbs = crumbs
 
     def start(self) -> None:
         """Starts it. Where the dispatcher is there already, returns when it knows this worker; else at once.

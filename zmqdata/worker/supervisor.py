@@ -1,5 +1,7 @@
 """The parent process of a worker: starts children, restarts the dead, ends with them. It never runs a pipeline.
 
+What a child was at when it died is in memory that both share; the next one is told, who tells the dispatcher.
+
 It survives a pipeline that holds the interpreter, crashes or runs out of memory, because it is another process. It
 imports next to nothing, so that it starts fast and stays small. What a child says on its standard output (one
 ``ready`` or ``error`` line) is for the supervisor; what pipelines print goes to standard error.
@@ -19,10 +21,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from zmqdata.config import DATA_PORT_MARK, PORT_MARK, WorkerConfig
+from zmqdata.worker.crumbs import CrumbFile, Note, make_file
 from zmqdata.worker.lifetime import StopSignals, describe_exit
+from zmqdata.worker.stillness import Stillness, overdue
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +38,17 @@ FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
 HEALTHY_AFTER = 30.0
 MOST_FAILED_STARTS = 5
+MOST_UNTOLD = 20
+LOOK_EVERY = 1.0
+"""Seconds between two looks at what a child is at, where that may not take for ever."""
 
 
 @dataclass
 class Child:
-    """A place for one child process and what is known of whoever is in it."""
+    """A place for one child process and what is known of whoever is in it.
+
+    ``untold``: deaths that no child has told yet. ``stuck``: what the present one is killed for.
+    """
 
     index: int
     command: Sequence[str]
@@ -50,6 +60,14 @@ class Child:
     leaves: bool = False
     deaths: int = 0
     restart_at: float = field(default=0.0)
+    untold: list[dict[str, Any]] = field(default_factory=list)
+    stillness: Stillness = field(default_factory=Stillness)
+    stuck: list[Note] = field(default_factory=list)
+    stuck_for: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.descriptor = make_file()
+        self.crumbs = CrumbFile(self.descriptor)
 
     @property
     def title(self) -> str:
@@ -166,6 +184,8 @@ class Supervisor:
         finally:
             self._end_all()
             self._selector.close()
+            for child in self.children:
+                os.close(child.descriptor)
 
     def _turn(self) -> int | None:
         for key, _ in self._selector.select(self._patience()):
@@ -179,17 +199,37 @@ class Supervisor:
                 code = self._mourn(child, child.process.returncode)
                 if code is not None:
                     return code
+            self._look_at(child)
             if child.process is None and not child.leaves and time.monotonic() >= child.restart_at:
                 self._start(child)
         return 0 if all(child.leaves and child.process is None for child in self.children) else None
 
     def _patience(self) -> float | None:
-        due = [child.restart_at for child in self.children if child.process is None and not child.leaves]
-        return max(0.0, min(due) - time.monotonic()) if due else None
+        now = time.monotonic()
+        due = [child.restart_at - now for child in self.children if child.process is None and not child.leaves]
+        limits = [child.crumbs.shortest_limit for child in self.children]
+        due += [min(LOOK_EVERY, limit / 4) for limit in limits if limit]
+        # Who notes the first time-out does not say so.
+        return max(0.0, min(due, default=LOOK_EVERY))
+
+    def _look_at(self, child: Child) -> None:
+        """Kills a child that is stuck in a pipeline for longer than the job allows."""
+        if child.process is None or not child.crumbs.shortest_limit or child.stuck:
+            return
+        notes = child.crumbs.notes()
+        still = child.stillness.look(time.monotonic(), notes)
+        child.stuck = overdue(still, notes)
+        if child.stuck:
+            child.stuck_for = max(seconds for note, seconds in still if note in child.stuck)
+            log.warning("%s is stuck in %s; it is killed", child.title, child.stuck[0].label or "its pipeline")
+            child.process.kill()
 
     def _start(self, child: Child) -> None:
+        child.crumbs.begin(child.untold)
+        child.stillness, child.stuck = Stillness(), []
         child.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            child.command,
+            [*child.command, str(child.descriptor)],
+            pass_fds=[child.descriptor],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=child_environment(),
@@ -218,6 +258,7 @@ class Supervisor:
         kind, _, text = line.partition(" ")
         if kind == "ready":
             child.was_ready = True
+            child.untold.clear()
             self._say(text)
         elif kind == "draining":
             child.leaves = True
@@ -227,16 +268,19 @@ class Supervisor:
     def _mourn(self, child: Child, returncode: int) -> int | None:
         """Takes note of a death; returns an exit code when the worker cannot go on."""
         self._listen(child)
+        title, how = child.title, describe_exit(returncode)
+        if child.stuck:
+            how = f"was stuck for {child.stuck_for:.0f} s and was killed"
+        self._remember(child, returncode, how)
         if returncode == CONFIGURATION_ERROR and not child.was_ready:
             self.error = child.error or "a child could not start; see the lines above"
             return CONFIGURATION_ERROR
         if child.leaves:
-            log.info("%s has left: it was told to drain", child.title)
+            log.info("%s was told to leave and %s", title, how)
             self._discard(child)
             return None
         lived = time.monotonic() - child.started
         child.deaths = 1 if lived >= HEALTHY_AFTER else child.deaths + 1
-        title, how = child.title, describe_exit(returncode)
         self._discard(child)
         if not child.was_ready and child.deaths >= MOST_FAILED_STARTS:
             self.error = f"{title} {how}, {child.deaths} times without ever having been ready; giving up"
@@ -246,6 +290,15 @@ class Supervisor:
         reason = f": {child.error}" if child.error else ""
         log.warning("%s %s after %.1f s%s; it is started again in %.1f s", title, how, lived, reason, pause)
         return None
+
+    def _remember(self, child: Child, returncode: int, how: str) -> None:
+        """Takes down what a child was at."""
+        killed = returncode == -signal.SIGKILL and not child.stuck
+        death = child.crumbs.death(how, killed, child.stuck)
+        if death is None or not death["tasks"]:
+            return
+        child.was_ready = True  # it had work, so it had come to be ready, whether or not it could say so
+        child.untold = [*child.untold, death][-MOST_UNTOLD:]
 
     def _discard(self, child: Child) -> None:
         process, child.process = child.process, None

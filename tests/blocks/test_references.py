@@ -1,0 +1,92 @@
+"""zmqdata.blocks.references: blocks that stay in their process, and the size that credit counts for them."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from zmqdata.blocks.codec import BlockBuilder
+from zmqdata.blocks.references import MAX_ELEMENTS, ReferenceBuilder, size_of
+from zmqdata.ragged import RaggedTensor
+
+
+def test_a_block_has_the_very_elements() -> None:
+    """Nothing is copied or encoded, whatever the elements are, and a block is its own frames."""
+    elements = [{"x": np.zeros(3)}, object(), lambda: 1]
+    builder = ReferenceBuilder()
+    assert all(builder.add(element, describe=False) for element in elements)
+    block = builder.build()
+    assert [id(element) for element in block.elements()] == [id(element) for element in elements]
+    assert [id(element) for element in block.elements(2)] == [id(elements[2])]
+    assert list(block.elements(3)) == []
+    assert (block.count, block.meta, block.frames) == (3, b"", block)
+
+
+def test_a_block_counts_its_bytes() -> None:
+    """The size of a block is that of its elements; the builder shows it while it grows, and begins anew."""
+    builder = ReferenceBuilder()
+    builder.add(np.zeros(4))
+    builder.add(np.zeros(2, np.uint8))
+    assert (builder.count, builder.nbytes) == (2, 34)
+    assert builder.build().nbytes == 34
+    assert (builder.count, builder.nbytes) == (0, 0)
+
+
+def test_what_was_built_does_not_change() -> None:
+    """Elements that come later are of the next block."""
+    builder = ReferenceBuilder()
+    builder.add("first")
+    block = builder.build()
+    builder.add("second")
+    assert list(block.elements()) == ["first"]
+    assert list(builder.build().elements()) == ["second"]
+
+
+def test_a_described_element_is_added_as_it_is() -> None:
+    """There is nothing to know about an element: describing it and adding that is adding it."""
+    builder = ReferenceBuilder()
+    element = {"x": [1]}
+    assert builder.add_described(builder.describe(element))
+    (found,) = builder.build("blosc").elements()
+    assert found is element
+
+
+def test_a_full_block_takes_nothing() -> None:
+    """Beyond so many elements the builder says no, and goes on with the next block."""
+    builder = ReferenceBuilder()
+    assert all(builder.add(None) for _ in range(MAX_ELEMENTS))
+    size = builder.nbytes
+    assert not builder.add(None)
+    assert (builder.count, builder.nbytes) == (MAX_ELEMENTS, size)
+    assert builder.build().count == MAX_ELEMENTS
+    assert builder.add(None)
+
+
+def test_there_is_no_block_without_elements() -> None:
+    """It is refused with the remedy, as by the builder that encodes."""
+    for builder in (ReferenceBuilder(), BlockBuilder()):
+        with pytest.raises(ValueError, match="block without elements"):
+            builder.build()
+
+
+@pytest.mark.parametrize(
+    ("element", "size"),
+    [
+        (np.zeros((3, 5), np.int32), 60),
+        (np.zeros(0), 0),
+        ({"x": np.zeros(2), "y": {"z": np.zeros(3)}}, 40),
+        ((np.zeros(2), [np.zeros(1), np.zeros(1)]), 32),
+        ((), 0),
+        (RaggedTensor(np.zeros(3), np.array([0, 1, 3], np.int32)), 36),
+        (RaggedTensor(RaggedTensor(np.zeros(3), [0, 1, 3]), [0, 2]), 64),
+        ("text", sys.getsizeof("text")),
+        (7, sys.getsizeof(7)),
+        (None, sys.getsizeof(None)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_sizes(element: object, size: int) -> None:
+    """Arrays count their bytes, nestings what is in them, ragged tensors all their arrays, others what Python says."""
+    assert size_of(element) == size

@@ -1,0 +1,56 @@
+"""A watch for tests, which remembers every note."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from zmqdata.iterators.watching import IDLE, Slot
+
+
+class Cells(list[int]):
+    """One cell, and everything that was written to it."""
+
+    def __init__(self, notes: list[int]) -> None:
+        super().__init__([IDLE])
+        self.notes = notes
+
+    def __setitem__(self, at: Any, number: Any) -> None:
+        super().__setitem__(at, number)
+        if number != IDLE:
+            self.notes.append(number)
+
+
+class RecordingWatch:
+    """Notes by place of the node; ``slots`` are those in use, ``together`` the most suspects at a time."""
+
+    def __init__(
+        self, poisoned: Mapping[str, Collection[int]] = {}, suspects: Mapping[str, Collection[int]] = {}
+    ) -> None:
+        self.poisoned = poisoned
+        self.suspects = suspects
+        self.notes: dict[str, list[int]] = {}
+        self.skippable: dict[str, bool] = {}
+        self.slots: list[Slot] = []
+        self.entered = 0
+        self._lock = threading.Lock()
+
+    def open(self, place: str, label: str, skippable: bool) -> Slot:
+        self.skippable[place] = skippable
+        slot = Slot(Cells(self.notes.setdefault(place, [])), 0)
+        self.slots.append(slot)
+        return slot
+
+    def close(self, slot: Slot) -> None:
+        self.slots = [one for one in self.slots if one is not slot]
+
+    def alone(self) -> AbstractContextManager[object]:
+        return self._alone()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with self._lock:
+            self.entered += 1
+            yield

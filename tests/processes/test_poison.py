@@ -1,0 +1,127 @@
+"""Elements that kill their process, on real workers: they are found and named, or left out, and nobody else suffers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from zmqdata import Dataset, LocalCluster, distribute
+from zmqdata.errors import PipelineError
+from zmqdata.testing.cluster import await_condition, descendants, is_running
+
+pytestmark = [pytest.mark.realprocess, pytest.mark.timeout(120)]
+
+COUNT = 300
+BAD = 123
+REST = [x for x in range(COUNT) if x != BAD]
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(2, heartbeat_interval_ms=200) as made:
+        yield made
+
+
+def leaving(x: Any) -> Any:
+    if x == BAD:
+        os._exit(0)
+    return x
+
+
+def faulting(x: Any) -> Any:
+    if x == BAD:
+        ctypes.string_at(0)
+    return x
+
+
+def starving(x: Any) -> Any:
+    if x == BAD:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def sticking(x: Any) -> Any:
+    if x == BAD:
+        threading.Event().wait(10**6)
+    return x
+
+
+def holding(x: Any) -> Any:
+    """Keeps the interpreter from doing anything else."""
+    if x == BAD:
+        ctypes.PyDLL(None).pause()
+    return x
+
+
+WAYS: list[tuple[Callable[[Any], Any], str]] = [
+    (leaving, "ended with exit code 0"),
+    (faulting, "was killed by SIGSEGV"),
+    (starving, "was killed by SIGKILL"),
+    (sticking, "was stuck for 1 s"),
+    (holding, "was stuck for 1 s"),
+]
+
+
+def read(cluster: LocalCluster, dataset: Dataset, **options: Any) -> list[int]:
+    limit = {"task_timeout": 1.0}
+    return sorted(int(x) for x in dataset.apply(distribute("distributed_epoch", cluster.target, **limit, **options)))
+
+
+@pytest.mark.parametrize(("function", "how"), WAYS)
+def test_it_is_found_and_named(cluster: LocalCluster, function: Callable[[Any], Any], how: str) -> None:
+    """The job fails after three deaths, with node, file and line, and how the process ended; the workers live on."""
+    place = rf"map\({function.__name__}\) at test_poison.py:\d+"
+    with pytest.raises(PipelineError, match=rf"came to {place} \(task \d+.* 3 times: it {how}"):
+        read(cluster, Dataset.range(COUNT).map(function))
+    assert read(cluster, Dataset.range(10)) == list(range(10))
+    assert all(worker.alive for worker in cluster.workers)
+
+
+@pytest.mark.parametrize("function", [leaving, faulting, holding])
+@pytest.mark.parametrize("calls", [None, 4])
+def test_it_is_left_out_on_request(cluster: LocalCluster, function: Callable[[Any], Any], calls: int | None) -> None:
+    """With on_poison="skip" every other element comes exactly once, whatever lies behind the map."""
+    dataset = Dataset.range(COUNT).map(function, num_parallel_calls=calls).shuffle(50).prefetch(4)
+    assert read(cluster, dataset, on_poison="skip") == REST
+
+
+def test_nested_datasets_leave_it_out_too(cluster: LocalCluster) -> None:
+    """An element of a dataset that a function made is found and left out like any other."""
+    dataset = Dataset.range(COUNT // 10).interleave(lambda x: Dataset.range(x * 10, x * 10 + 10).map(leaving))
+    assert read(cluster, dataset, on_poison="skip") == REST
+
+
+def test_other_jobs_go_on(cluster: LocalCluster) -> None:
+    """A job that is read on the same workers meanwhile gets each of its elements once."""
+    found: list[int] = []
+    healthy = Dataset.range(COUNT).map(lambda x: x, num_parallel_calls=2)
+    other = threading.Thread(target=lambda: found.extend(read(cluster, healthy)))
+    other.start()
+    assert read(cluster, Dataset.range(COUNT).map(faulting), on_poison="skip") == REST
+    other.join()
+    assert found == list(range(COUNT))
+
+
+def test_people_may_kill_workers(cluster: LocalCluster) -> None:
+    """Five processes that are killed from outside while the job is read fail nothing: each element comes once."""
+    dataset = Dataset.range(20_000).map(lambda x: x)
+    iterator = iter(dataset.apply(distribute("distributed_epoch", cluster.target, max_outstanding_requests=8)))
+    found = [int(next(iterator)) for _ in range(100)]
+    for turn in range(5):
+        worker: Any = cluster.workers[turn % 2]
+        [child, *_] = await_child(worker)
+        os.kill(child, signal.SIGKILL)
+        await_condition(lambda child=child: not is_running(child), what="its end")
+        found += [int(next(iterator)) for _ in range(100)]
+    assert sorted(found + [int(x) for x in iterator]) == list(range(20_000))
+
+
+def await_child(worker: Any) -> list[int]:
+    await_condition(lambda: descendants(worker.pid), what="a child")
+    return descendants(worker.pid)

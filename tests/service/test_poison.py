@@ -1,0 +1,94 @@
+"""Calls that do not return, on workers in this process: their threads are left behind, their tasks go on elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.service.conftest import Service, wait_until
+from zmqdata import Dataset
+from zmqdata.client.calls import status
+from zmqdata.errors import PipelineError
+
+COUNT = 60
+BAD = 23
+RELEASE = threading.Event()
+"""What stuck calls wait for; workers and test are one process, and functions of an importable module go by name."""
+CALLS: list[int] = []
+
+
+@pytest.fixture(autouse=True)
+def _nobody_stays_stuck() -> Iterator[None]:
+    RELEASE.clear()
+    CALLS.clear()
+    yield
+    RELEASE.set()
+
+
+def stick(x: Any) -> Any:
+    if x == BAD:
+        CALLS.append(int(x))
+        RELEASE.wait(60)
+    return x
+
+
+def stick_once(x: Any) -> Any:
+    return x if CALLS else stick(x)
+
+
+@pytest.fixture
+def lively(make_service: Callable[..., Service]) -> Service:
+    return make_service(worker_options={"heartbeat_interval_ms": 100})
+
+
+def read(service: Service, function: Callable[[Any], Any], **options: Any) -> list[int]:
+    dataset = Dataset.range(COUNT).map(function)
+    return sorted(int(x) for x in service.read(dataset, task_timeout=0.8, **options))
+
+
+def test_a_stuck_task_goes_on_elsewhere(lively: Service) -> None:
+    """A call that takes longer than task_timeout is given up; the task's elements all come, each once."""
+    assert read(lively, stick_once) == list(range(COUNT))
+
+
+def test_what_is_always_stuck_fails_by_name(lively: Service) -> None:
+    """After three times the job fails with the element, the node's place in the code, and what happened."""
+    with pytest.raises(PipelineError, match=r"came to map\(stick\) at test_poison.py:\d+ .*was stuck for 1 s, 3 times"):
+        read(lively, stick)
+    assert len(CALLS) == 3
+
+
+def test_what_is_always_stuck_is_left_out_on_request(lively: Service) -> None:
+    """With on_poison="skip" everything else comes, each element once, and the status names what does not."""
+    assert read(lively, stick, job_name="job", on_poison="skip") == [x for x in range(COUNT) if x != BAD]
+    [job] = status(lively.target)["jobs"]
+    [text] = job["poisoned"]
+    assert "came to map(stick)" in text
+
+
+def test_the_status_tells_what_is_stuck(lively: Service) -> None:
+    """Without a time-out nothing is taken away, and the status says for how long a task has been at what."""
+    iterator = iter(lively.read(Dataset.range(COUNT).map(stick), job_name="job"))
+    thread = threading.Thread(target=lambda: list(iterator))
+    thread.start()
+    wait_until(lambda: any(task["busy_seconds"] > 0.8 for task in status(lively.target)["tasks"]), "it is busy")
+    [task] = [task for task in status(lively.target)["tasks"] if task["busy_seconds"] > 0.8]
+    assert "came to map(stick) at test_poison.py" in task["busy_with"]
+    assert task["attempt"] == 1
+    RELEASE.set()
+    thread.join()
+
+
+def test_who_waits_is_not_stuck(make_service: Callable[..., Service]) -> None:
+    """A task that has no reader for longer than task_timeout stays where it is."""
+    service = make_service(worker_options={"heartbeat_interval_ms": 100, "buffer_bytes": 1000})
+    dataset = Dataset.range(5_000).map(lambda x: x)
+    iterator = iter(service.read(dataset, job_name="job", task_timeout=0.6, max_outstanding_requests=1))
+    next(iterator)
+    waiting = threading.Event()
+    waiting.wait(1.5)
+    assert all(task["attempt"] == 1 for task in status(service.target)["tasks"])
+    assert len(list(iterator)) == 4_999

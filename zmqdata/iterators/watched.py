@@ -1,0 +1,98 @@
+"""map and filter where somebody watches: as in ``transforms``, with the number of each element noted during its call.
+
+They are apart so that what nobody watches costs nothing more. Their state has the number beside the input's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqdata import nodes
+from zmqdata.iterators.base import Context, ElementIterator, as_element, failure, make_iterator
+from zmqdata.iterators.callsites import CallSite
+from zmqdata.iterators.transforms import CountingIterator, FilterIterator, MapIterator, as_bool
+from zmqdata.iterators.watching import IDLE, Watch
+
+
+class WatchedIterator(CountingIterator):
+    """Base of both. ``_count`` is the number of the next element of the input."""
+
+    def __init__(self, node: nodes.Unary, context: Context, watch: Watch) -> None:
+        super().__init__(node, context, 0)
+        self._site = CallSite(node, context, watch)
+        self._special = self._site.special
+        self._cells, self._at = self._site.slot()
+
+
+class WatchedMapIterator(WatchedIterator):
+    """Calls a function with each element; a plain tuple becomes its arguments."""
+
+    def __init__(self, node: nodes.Map, context: Context, watch: Watch) -> None:
+        super().__init__(node, context, watch)
+        self._function = node.function
+
+    def __next__(self) -> Any:
+        while True:
+            element = next(self._input)
+            number = self._count
+            self._count = number + 1
+            if number not in self._special:
+                return self._call(number, element)
+            if not self._site.leaves_out(number, self._input.current_split()):
+                with self._site.alone():
+                    return self._call(number, element)
+
+    def _call(self, number: int, element: Any) -> Any:
+        self._cells[self._at] = number
+        try:
+            value = self._function(*element) if type(element) is tuple else self._function(element)
+            return as_element(value)
+        except Exception as error:
+            raise failure(self._node, error) from error
+        finally:
+            self._cells[self._at] = IDLE
+
+
+class WatchedFilterIterator(WatchedIterator):
+    """Passes the elements on for which a predicate is true."""
+
+    def __init__(self, node: nodes.Filter, context: Context, watch: Watch) -> None:
+        super().__init__(node, context, watch)
+        self._predicate = node.predicate
+
+    def __next__(self) -> Any:
+        for element in self._input:
+            number = self._count
+            self._count = number + 1
+            if number not in self._special:
+                kept = self._call(number, element)
+            elif self._site.leaves_out(number, self._input.current_split()):
+                continue
+            else:
+                with self._site.alone():
+                    kept = self._call(number, element)
+            if kept:
+                return element
+        raise StopIteration
+
+    def _call(self, number: int, element: Any) -> bool:
+        self._cells[self._at] = number
+        try:
+            kept = self._predicate(*element) if type(element) is tuple else self._predicate(element)
+            return kept if kept is True or kept is False else as_bool(kept)
+        except Exception as error:
+            raise failure(self._node, error) from error
+        finally:
+            self._cells[self._at] = IDLE
+
+
+@make_iterator.register(nodes.Map)
+def _map(node: nodes.Map, context: Context) -> ElementIterator:
+    watch = context.watch
+    return MapIterator(node, context) if watch is None else WatchedMapIterator(node, context, watch)
+
+
+@make_iterator.register(nodes.Filter)
+def _filter(node: nodes.Filter, context: Context) -> ElementIterator:
+    watch = context.watch
+    return FilterIterator(node, context) if watch is None else WatchedFilterIterator(node, context, watch)
