@@ -44,6 +44,10 @@ from zmqdata.transport.rejects import Rejects
 
 log = logging.getLogger(__name__)
 
+LEAST_SILENCE_MS = 1_500
+NOTICING_MS = 1_600
+"""Until the next heartbeat of ZeroMQ, and until something is sent to a peer that is not connected any more."""
+
 
 class DispatcherShell:
     """Carries events to a dispatcher core and its commands out.
@@ -74,7 +78,7 @@ class DispatcherShell:
         closing(self.context.term)
         endpoint = bind_endpoint(config.host, config.port)
         self.router, bound = sockets.control_router(
-            self.context, endpoint, config.worker_timeout_ms, config.max_message_bytes
+            self.context, endpoint, silence_of(config), config.max_message_bytes
         )
         closing(self.router.close)
         port = split_address(bound.partition("://")[2])[1]
@@ -261,6 +265,17 @@ def times_of(config: DispatcherConfig) -> DispatcherTimes:
         gc_interval=config.job_gc_check_interval_ms / 1000,
         worker_timeout=config.worker_timeout_ms / 1000,
     )
+
+
+def silence_of(config: DispatcherConfig) -> int:
+    """How long a connection may be silent, in milliseconds, for its worker to be lost after ``worker_timeout_ms``.
+
+    Example:
+        >>> silence_of(DispatcherConfig()), silence_of(DispatcherConfig(worker_timeout_ms=1_000))
+        (6900, 1000)
+    """
+    least = min(config.worker_timeout_ms, LEAST_SILENCE_MS)
+    return max(least, config.worker_timeout_ms - config.disconnect_grace_ms - NOTICING_MS)
 
 
 def policy_of(config: DispatcherConfig) -> DispatcherPolicy:
