@@ -564,6 +564,48 @@ def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
     assert host.pushed() == [("l-1", 2), ("l-1", "end")]
 
 
+# --- on its way out
+
+
+def test_a_worker_that_is_told_to_leave_says_so_until_its_tasks_are_gone() -> None:
+    """It tells the dispatcher at once and in each heartbeat, and may be ended when nothing is left here."""
+    host = Host()
+    host.feed(c.DrainRequested(6.0))
+    assert host.sent(m.WorkerHeartbeat).draining
+    host.feed(c.DrainRequested(6.0))
+    assert host.commands == []
+    host.wait(1.0)
+    assert host.sent(m.WorkerHeartbeat).draining
+    assert not host.core.draining.done
+    host.hear(D, m.DropTask(1, 1))
+    assert host.core.draining.done
+
+
+def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
+    """Its time is limited; it goes on with its work until then, and says what it leaves behind."""
+    host = Host()
+    host.feed(c.DrainRequested(6.0))
+    host.host(attempt=2)
+    assert host.core.tasks[1].definition.attempt == 2
+    host.wait(6.0)
+    assert host.core.draining.done
+    assert "nobody has taken 1 tasks in time" in host.sent(c.Note).text
+    host.wait(1.0)
+    assert not host.all_of(c.Note)
+
+
+def test_the_dispatcher_can_tell_a_worker_to_leave() -> None:
+    """Its answer says so; a worker without tasks has nothing to wait for."""
+    host = Host()
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, draining=True))
+    assert host.sent(m.WorkerHeartbeat).draining
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, draining=True))
+    assert host.commands == []
+    idle = Host(hosting=False)
+    idle.hear(D, m.WorkerHeartbeatAnswered("w", True, draining=True))
+    assert idle.core.draining.done
+
+
 def test_deaths_before_are_told_until_somebody_knows() -> None:
     """Who took the place of a dead process says so with each registration, until the first answer."""
     death = m.Death("v", "was killed by SIGSEGV", False, ((1, 1),), (m.Crumb(1, 1, 7),))

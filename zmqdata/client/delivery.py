@@ -45,7 +45,7 @@ class Delivery:
         failure: stands for the only element.
     """
 
-    __slots__ = ("_count", "elements", "failure", "parts", "taken")
+    __slots__ = ("_count", "dropped", "elements", "failure", "parts", "taken")
 
     def __init__(
         self, blocks: tuple[Deliver, ...], elements: list[list[Any]], failure: DataServiceError | None = None
@@ -56,6 +56,7 @@ class Delivery:
         self.elements: Iterator[Any] = iter(woven)
         self.failure = failure
         self.taken = False
+        self.dropped = False
 
     @property
     def left(self) -> int:

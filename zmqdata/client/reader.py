@@ -7,15 +7,12 @@ queue. All counting of what was handed out happens in the thread.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import itertools
 import logging
 import os
 import queue
 import threading
-import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,19 +20,21 @@ import zmq
 
 from zmqdata import commands as c
 from zmqdata import wire
+from zmqdata.client.auditing import audit_of_repetition
 from zmqdata.client.calls import client_context
 from zmqdata.client.decoding import decode_message, hopeless, referred
+from zmqdata.client.deliveries import DeliveryQueue, Strides
 from zmqdata.client.delivery import Delivery, End
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
 from zmqdata.errors import (
     DataServiceError,
     FailedPreconditionError,
-    NotFoundError,
     ProtocolError,
     UnimplementedError,
 )
 from zmqdata.iterators import NO_STATE, ElementIterator
 from zmqdata.transport import sockets
+from zmqdata.transport.clocks import boottime
 from zmqdata.transport.forks import check_process
 from zmqdata.transport.local import SCHEME, Handover, find_handover
 from zmqdata.transport.loop import Loop
@@ -49,18 +48,14 @@ GOODBYE = 3.0
 class ReaderShell:
     """Everything of an iterator that its thread may touch. It does not keep the iterator alive.
 
-    The queue's first block is the one that is being read; it leaves when all of it was taken. So an interrupt at any
-    point of ``next`` loses no block.
-
     Args:
         profile: who reads what.
     """
 
     def __init__(self, profile: ConsumerProfile) -> None:
         self.core = ConsumerCore(profile)
-        self.queue: deque[Delivery | End] = deque()
-        self._awaited = False
-        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.strides = Strides()
+        self.queue = DeliveryQueue(lambda: self.core.lease.holds(boottime()))
         self.rejects = Rejects()
         self._context = client_context()
         self._dispatcher = sockets.control_dealer(self._context, profile.service)
@@ -80,32 +75,17 @@ class ReaderShell:
             c.DisconnectLink: self._disconnect,
             c.Deliver: self._deliver,
             c.Weave: self._weave,
+            c.DropQueued: lambda command: self._drop_queued(),
             c.Finish: self._finish,
             c.Closed: lambda command: self.loop.stop(),
         }
 
     # --- from the training thread
 
-    def wait(self, seconds: float) -> None:
-        """Waits until something is in the queue, somebody wakes us, or the time is up.
-
-        Not with a ``threading.Condition``: an interrupt in the midst of it leaves a lock that nobody can release.
-        """
-        self._awaited = True
-        if not self.queue:
-            with contextlib.suppress(queue.Empty):
-                self._wakes.get(timeout=seconds)
-        self._awaited = False
-
-    def wake(self) -> None:
-        """Ends the wait of another thread."""
-        self._wakes.put(None)
-
     def took_all(self, delivery: Delivery) -> None:
         """The training loop has taken the last element of the first block."""
         self._taken.put(delivery)
-        if self.queue and self.queue[0] is delivery:
-            self.queue.popleft()
+        self.queue.remove(delivery)
         # A part of a block, as numbered consumers get them, returns no credit: it may wait for others to be told with.
         if delivery.returns_credit or not self.queue:
             self.loop.post(self._report_taken)
@@ -117,11 +97,17 @@ class ReaderShell:
     # --- in the thread
 
     def _handle(self, event: object) -> None:
-        for command in self.core.handle(time.monotonic(), event):
+        for command in self.core.handle(boottime(), event):
             self._carry_out[type(command)](command)
+        self.queue.tell()
 
     def _tick(self) -> None:
+        self.strides.end()
         self._report_partly()
+        self._handle(c.Tick())
+
+    def look_after_lease(self) -> None:
+        """The training loop waits for it."""
         self._handle(c.Tick())
 
     def _report_taken(self) -> None:
@@ -130,7 +116,7 @@ class ReaderShell:
                 delivery = self._taken.get_nowait()
             except queue.Empty:
                 return
-            if not delivery.taken:
+            if not delivery.taken and not delivery.dropped:
                 delivery.taken = True
                 self._report(delivery.report_all())
 
@@ -138,8 +124,8 @@ class ReaderShell:
         if self._closing:
             return
         self._report_taken()
-        first = next(iter(self.queue.copy()), None)
-        if not isinstance(first, Delivery):
+        first = self.queue.being_read()
+        if first is None:
             return
         if not first.left:
             # All of it was taken; it leaves the queue when the training loop asks for more.
@@ -270,12 +256,12 @@ class ReaderShell:
 
     def _deliver(self, command: c.Deliver) -> None:
         if isinstance(command.content, DataServiceError):
-            self._put(Delivery((command,), [[None]], command.content))
+            self.queue.put(Delivery((command,), [[None]], command.content))
         else:
-            self._put(Delivery((command,), [self._part(command)]))
+            self.queue.put(Delivery((command,), [self._part(command)]))
 
     def _weave(self, command: c.Weave) -> None:
-        self._put(Delivery(command.parts, [self._part(part) for part in command.parts]))
+        self.queue.put(Delivery(command.parts, [self._part(part) for part in command.parts]))
 
     def _part(self, command: c.Deliver) -> list[Any]:
         """The next elements of a block that may be delivered in parts: in order, and each of them decoded once."""
@@ -291,16 +277,15 @@ class ReaderShell:
         return list(itertools.islice(begun[1], stop - command.skip))
 
     def _finish(self, command: c.Finish) -> None:
-        if command.error == NotFoundError.__name__:
-            # The dispatcher has given this client up: what is queued here belongs to others by now.
-            while len(self.queue) > 1:
-                self.queue.pop()
-        self._put(End.by(command))
+        self.queue.put(End.by(command))
 
-    def _put(self, item: Delivery | End) -> None:
-        self.queue.append(item)
-        if self._awaited:
-            self.wake()
+    def _drop_queued(self) -> None:
+        """Others were given what is here; what was taken of it is not reported any more."""
+        self.queue.drop()
+        self.strides.end()
+        self._begun.clear()
+        while not self._taken.empty():
+            self._taken.get_nowait()
 
     def _release(self) -> None:
         for name in [*self._links, *self._handovers]:
@@ -325,7 +310,7 @@ class ServiceIterator(ElementIterator):
 
     def __init__(self, profile: ConsumerProfile) -> None:
         self._shell = ReaderShell(profile)
-        self._elements: Iterator[Any] = iter(())
+        self._strides = self._shell.strides
         self._ended = False
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -335,7 +320,7 @@ class ServiceIterator(ElementIterator):
         _alive.add(self)
 
     def __next__(self) -> Any:
-        for element in self._elements:
+        for element in self._strides.elements:
             return element
         return self._next_block()
 
@@ -351,20 +336,22 @@ class ServiceIterator(ElementIterator):
                     failure = first.take_failure()
                     if failure is not None:
                         raise failure
-                    self._elements = first.elements
-                    for element in self._elements:
+                    for element in self._strides.begin(first.elements):
                         return element
                     self._shell.took_all(first)
         raise StopIteration
 
     def _first(self) -> Delivery | End | None:
         """The block that is being read, or what has come to the front after it; None when it should be asked again."""
-        shell = self._shell
-        if not shell.queue:
-            shell.wait(1.0)
-        if not shell.queue and not self._ended and not shell.loop.thread.is_alive():
+        shell, first = self._shell, self._shell.queue.first()
+        if first is None:
+            if shell.queue:
+                shell.loop.post(shell.look_after_lease)
+            shell.queue.wait(1.0)
+            first = shell.queue.first()
+        if first is None and not self._ended and not shell.loop.thread.is_alive():
             raise DataServiceError("the iterator's thread has ended; this is a fault in zmqdata")
-        return shell.queue[0] if shell.queue else None
+        return first
 
     def _end_if_final(self, delivery: Delivery) -> None:
         """Ends a coordinated read whose input has ended where it may not: at the same step for every consumer.
@@ -405,15 +392,29 @@ class ServiceIterator(ElementIterator):
             return
         # In this order, so that an interrupt between any two lines leaves an iterator that has ended.
         self._ended = True
-        self._elements = iter(())
+        self._strides.end()
         if self._finalizer.alive:
             self._shell.ask_to_close()
-            self._shell.wake()
+            self._shell.queue.wake()
             self._finalizer.detach()
             self._shell.loop.join(GOODBYE)
 
+    def audit(self) -> dict[str, Any]:
+        """What became of the splits and elements of this repetition of the job, as ``zmqdata.audit`` tells it.
+
+        What this iterator has handed out is in it after a second, or as soon as it has ended or was closed.
+
+        Raises:
+            NotFoundError: the dispatcher does not know the job, or not any more.
+            UnavailableError: the dispatcher has not answered.
+
+        Ours: tf.data has nothing of the kind.
+        """
+        who = self._shell.core.profile
+        return audit_of_repetition(who.service, who.job.name, who.repetition)
+
     def _after_fork(self) -> None:
-        self._elements = iter(())
+        self._strides.end()
         self._lock = threading.RLock()
         self._finalizer.detach()
 

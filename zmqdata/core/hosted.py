@@ -40,6 +40,7 @@ class HostedTask:
     unread: int | None = 0
     total: int | None = None
     dropped: int = 0
+    left_out: int = 0
     hungry: bool = False
     incomplete: bool = False
     failure: bytes = b""
@@ -91,4 +92,5 @@ class HostedTask:
             self.failure,
             self.busy,
             self.crumb,
+            self.left_out,
         )

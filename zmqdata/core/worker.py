@@ -13,6 +13,7 @@ from typing import Any
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.dealing import dealing_for
+from zmqdata.core.draining import DRAIN_SECONDS, Draining
 from zmqdata.core.feeding import Feeding
 from zmqdata.core.feeds import SplitFeed
 from zmqdata.core.hosted import HostedTask
@@ -68,6 +69,7 @@ class WorkerCore:
         self.writing = Writing(profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute)
         self.feeding = Feeding(profile.worker, self._task, self._do)
         self.pipelines = Pipelines(profile.worker, self._do)
+        self.draining = Draining(self._do)
         self.untold = profile.deaths
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
@@ -82,6 +84,7 @@ class WorkerCore:
             c.TaskFailed: self._task_failed,
             c.Busy: self._busy,
             c.LinkBound: self._link_bound,
+            c.DrainRequested: self._drain,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
         }
@@ -106,6 +109,7 @@ class WorkerCore:
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event, now)
+        self.draining.look(now, self._definitions)
         commands, self._commands = self._commands, []
         return commands
 
@@ -161,7 +165,8 @@ class WorkerCore:
         who = self.profile
         if self.registered:
             clients, readers = tuple(self.links.by_client), self.links.readers(now)
-            self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, reports, clients, readers))
+            told = (reports, clients, readers, self.draining.begun)
+            self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, *told))
         else:
             ask = m.RegisterWorker(who.worker, who.address, who.tags, who.python, who.version, reports, self.untold)
             self._send(c.DISPATCHER, ask)
@@ -176,9 +181,19 @@ class WorkerCore:
         if not answer.known and self.registered:
             self.registered = False
             self._heartbeat(now)
+        if answer.draining:
+            self._drain(c.DrainRequested(DRAIN_SECONDS), now)
         for task in [self.tasks[number] for number in answer.unwanted if number in self.tasks]:
             task.skip(answer.unwanted[task.definition.task])
             self._distribute(task)
+
+    @property
+    def _definitions(self) -> list[m.TaskDefinition]:
+        return [task.definition for task in self.tasks.values()]
+
+    def _drain(self, event: c.DrainRequested, now: float) -> None:
+        if self.draining.begin(now, event.patience, self._definitions):
+            self._heartbeat(now)
 
     def _refused(self, peer: c.Peer, refusal: m.RequestRefused, now: float) -> None:
         if refusal.request == self.profile.worker:
@@ -274,7 +289,7 @@ class WorkerCore:
         if task is not None and task.total is None:
             task.total = task.produced = event.total
             self.writing.end(task.dealing)
-            task.dropped = event.dropped
+            task.dropped, task.left_out = event.dropped, event.left_out
             for feed in task.feeds:
                 feed.ask = None  # what was asked for ahead of time is not needed
             self._distribute(task)

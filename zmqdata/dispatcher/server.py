@@ -30,7 +30,7 @@ from zmqdata.core.saves import job_of
 from zmqdata.dispatcher.journalfile import WorkDirLock
 from zmqdata.dispatcher.records import Records
 from zmqdata.dispatcher.savefolders import SaveFolders, check_save
-from zmqdata.dispatcher.status import status_of
+from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import InvalidArgumentError, ProtocolError, UnavailableError
 from zmqdata.files import whole_path
@@ -177,9 +177,19 @@ class DispatcherShell:
             # What the status shows may not be written yet. Whoever looks at it knows that it is of the moment.
             status = status_of(self.core, time.monotonic(), self.target, self.config, self.rejects.counts)
             self._send(c.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))
+        elif isinstance(message, m.RequestAudit):
+            self._send(c.Send(peer, self._audit(message)))
         else:
             self._handle(c.Received(peer, message))
         return True
+
+    def _audit(self, ask: m.RequestAudit) -> m.Message:
+        found = audits_of(self.core, ask.job)
+        if found:
+            return m.AuditReported(ask.request, msgspec.json.encode(found))
+        known = ", ".join(sorted(self.core.state.jobs)) or "none"
+        text = f"Job {ask.job!r} is unknown; these are there: {known}. Without a job_name a job has a name of its own."
+        return m.RequestRefused(ask.request, "NotFoundError", text)
 
     def _send(self, command: c.Send) -> None:
         try:

@@ -12,18 +12,22 @@ tasks are numbered by the dispatcher. Ranges of elements are half-open pairs ``(
 from __future__ import annotations
 
 from zmqdata.messages.clients import (
+    AuditReported,
     ClientHeartbeat,
     ClientHeartbeatAnswered,
     CloseIteration,
     DatasetDescribed,
     DatasetRegistered,
     DescribeDataset,
+    DrainStarted,
+    DrainWorker,
     HoldingsReported,
     IterationClosed,
     IterationOpened,
     OpenIteration,
     PieceStored,
     RegisterDataset,
+    RequestAudit,
     RequestHoldings,
     RequestPart,
     RequestRefused,
@@ -52,6 +56,7 @@ from zmqdata.messages.parts import (
     PROTOCOL_VERSION,
     DatasetDescription,
     JobParameters,
+    Lease,
     Message,
     Part,
     Plan,
@@ -100,6 +105,8 @@ ToDispatcher = (
     | HoldingsReported
     | CloseIteration
     | RequestStatus
+    | DrainWorker
+    | RequestAudit
     | StartSave
     | RegisterWorker
     | WorkerHeartbeat
@@ -124,6 +131,8 @@ ToClient = (
     | RequestHoldings
     | IterationClosed
     | StatusReported
+    | DrainStarted
+    | AuditReported
     | SaveStarted
     | LinkOpened
     | LinkRefused
@@ -151,6 +160,7 @@ ToWorker = (
 OnLink = Block | EndOfTask
 
 __all__ = [
+    "AuditReported",
     "Block",
     "ChunkCommitted",
     "ChunkWritten",
@@ -164,6 +174,8 @@ __all__ = [
     "DatasetRegistered",
     "Death",
     "DescribeDataset",
+    "DrainStarted",
+    "DrainWorker",
     "DropTask",
     "EndOfTask",
     "Grant",
@@ -172,6 +184,7 @@ __all__ = [
     "IterationClosed",
     "IterationOpened",
     "JobParameters",
+    "Lease",
     "LinkOpened",
     "LinkRefused",
     "LinkReported",
@@ -196,6 +209,7 @@ __all__ = [
     "RegisterDataset",
     "RegisterWorker",
     "ReleaseClient",
+    "RequestAudit",
     "RequestHoldings",
     "RequestPart",
     "RequestPiece",

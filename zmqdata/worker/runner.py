@@ -281,4 +281,4 @@ class TaskRunner:
         self._output.hand_over()
         self.quarantine.end()
         if not self._stopped:
-            self._post(c.Exhausted(*self.key, self._output.number, dropped))
+            self._post(c.Exhausted(*self.key, self._output.number, dropped, self.quarantine.total))
