@@ -409,6 +409,21 @@ def test_closing_does_not_wait_for_a_silent_dispatcher() -> None:
     assert reader.commands == []
 
 
+def test_a_last_report_is_told_for_as_long_as_it_takes() -> None:
+    """Readers of a job would get again what it does not tell of, so the client goes on saying it in the background."""
+    reader = Reader(place())
+    reader.block(0, 3)
+    reader.take(0, 3)
+    reader.feed(c.CloseRequested())
+    for _ in range(100):
+        reader.wait(1.0)
+    assert reader.all_of(c.Closed) == []
+    assert reader.sent(m.CloseIteration).delivered == {1: ((0, 3),)}
+    for _ in range(210):
+        reader.wait(1.0)
+    assert reader.all_of(c.Closed) == [c.Closed()]
+
+
 def test_closing_after_the_end_waits_for_the_goodbye() -> None:
     """A client that finished by itself and is closed before the dispatcher heard of it ends when that is so."""
     reader = Reader(closed=True)

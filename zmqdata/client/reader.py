@@ -43,6 +43,7 @@ from zmqdata.transport.rejects import Rejects
 log = logging.getLogger(__name__)
 
 GOODBYE = 3.0
+LAST_WORDS = 15.0  # seconds that the end of a program waits for a dispatcher that is away, to report what was read
 
 
 class ReaderShell:
@@ -397,7 +398,8 @@ class ServiceIterator(ElementIterator):
             self._shell.ask_to_close()
             self._shell.queue.wake()
             self._finalizer.detach()
-            self._shell.loop.join(GOODBYE)
+            if not self._shell.loop.join(GOODBYE):
+                _abandoned.add(self._shell.loop)  # its last report has not been taken yet
 
     def audit(self) -> dict[str, Any]:
         """What became of the splits and elements of this repetition of the job, as ``zmqdata.audit`` tells it.
@@ -435,7 +437,7 @@ def _close_all() -> None:
     for iterator in list(_alive):
         iterator.close()
     for loop in _abandoned.copy():
-        loop.join(GOODBYE)
+        loop.join(LAST_WORDS)
 
 
 def _disown_all() -> None:

@@ -22,6 +22,7 @@ from zmqdata.errors import NotFoundError, ResourceExhaustedError
 HEARTBEAT = 1.0
 REPEAT = 1.0
 GOODBYE = 2.0
+LAST_REPORT = 300.0
 MOST_BREACHES = 3
 REPORT_BYTES = 4 << 20
 LINK_PATIENCE = 30.0
@@ -355,10 +356,16 @@ class ConsumerCore:
     def _tick_leaving(self, now: float) -> None:
         if self._left:
             return
-        if self._closing is not None and now - self._closing >= GOODBYE:
+        if self._closing is not None and now - self._closing >= self._patience:
             self._iteration_closed(m.IterationClosed(self.client), now)
         elif self._asked is None or now - self._asked >= REPEAT / 2:
             self._goodbye(now)
+
+    @property
+    def _patience(self) -> float:
+        """How long to go on saying goodbye: others would get again what a last report does not tell of."""
+        owes_report = not self.profile.job.anonymous and bool(self.reading.unreported)
+        return max(GOODBYE, min(LAST_REPORT, self.profile.dispatcher_timeout)) if owes_report else GOODBYE
 
     def _iteration_closed(self, message: m.IterationClosed, now: float) -> None:
         if self._leaving and not self._left and message.client == self.client:
