@@ -59,8 +59,7 @@ def test_the_last_worker_waits_for_another() -> None:
         last = cluster.workers[0]
         last.signal(signal.SIGTERM)  # type: ignore[attr-defined]  # a process takes one
         found += some(elements)
-        [shown] = status(cluster.target)["workers"]
-        assert shown["draining"]
+        await_condition(lambda: any(one["draining"] for one in status(cluster.target)["workers"]), what="its leaving")
         cluster.add_worker()
         await_condition(lambda: not last.alive, what="the end of the first worker")
         assert last.exit_code == 0  # type: ignore[attr-defined]  # a process has one
