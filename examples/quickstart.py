@@ -2,11 +2,13 @@
 
     python examples/quickstart.py                     # a dispatcher and two workers on this machine
     python examples/quickstart.py --service tcp://HOST:5050    # servers that run already, here or elsewhere
+    python examples/quickstart.py --kill-worker       # kills a worker in the midst of the first epoch
     python examples/quickstart.py --local             # the same pipeline in this process, without any server
 
 The input is the source of Python's own standard library, so nothing is downloaded. All that concerns zmqdata is in
 ``make_pipeline``, in ``main`` and in the loop of ``train``; the model is plain numpy. At the end the script proves that
-each window of each file was delivered exactly once per epoch, and exits with code 1 when it was not.
+each window of each file was delivered exactly once per epoch, and exits with code 1 when it was not; the service's own
+audit of its splits and elements stands below.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import secrets
 import sys
 import sysconfig
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,14 +145,24 @@ class Record:
     seen: Counter[tuple[str, int]] = field(default_factory=Counter)
     waited: float = 0.0
     seconds: float = 0.0
+    accidents: int = 0
 
     def first_and_last_loss(self) -> tuple[float, float]:
         tenth = max(1, len(self.losses) // 10)
         return self.losses[0], float(np.mean(self.losses[-tenth:]))
 
 
-def train(dataset: Iterable[Batch], model: NextByteModel, epochs: int, windows: int) -> Record:
-    """Trains ``epochs`` times over the dataset and notes which windows came, and how long they were waited for."""
+def train(
+    dataset: Iterable[Batch],
+    model: NextByteModel,
+    epochs: int,
+    windows: int,
+    accident: Callable[[], object] = lambda: None,
+) -> Record:
+    """Trains ``epochs`` times over the dataset and notes which windows came, and how long they were waited for.
+
+    The ``accident`` happens in the midst of the first epoch, while much is still to be made.
+    """
     record = Record()
     started = time.perf_counter()
     with tqdm(total=epochs * windows, unit=" windows", desc="training", mininterval=0.5) as bar:
@@ -159,6 +172,9 @@ def train(dataset: Iterable[Batch], model: NextByteModel, epochs: int, windows: 
                 record.seen.update(zip(batch["file"].tolist(), batch["number"].tolist(), strict=True))
                 bar.set_postfix(loss=f"{np.mean(record.losses[-50:]):.2f} bits/byte", refresh=False)
                 bar.update(len(batch["number"]))
+                if not record.accidents and 10 * bar.n >= windows:
+                    record.accidents = 1
+                    accident()
     record.seconds = time.perf_counter() - started
     return record
 
@@ -218,16 +234,36 @@ def show(record: Record, files: Sequence[Path], epochs: int, wrong: list[str]) -
         console.print(line)
 
 
+def show_audit(audits: Sequence[dict[str, Any]]) -> None:
+    """What the dispatcher has counted, over all epochs."""
+    table = Table(title="audit of the service", show_header=False)
+    for name, group, key in [
+        ("splits handed out", "splits", "handed_out"),
+        ("splits finished", "splits", "finished"),
+        ("tasks that changed their host", "tasks", "rehosted"),
+        ("splits of these tasks", "splits", "rehosted"),
+        ("elements delivered", "elements", "delivered"),
+        ("duplicates dropped", "elements", "duplicates_dropped"),
+        ("elements left out", "elements", "left_out"),
+    ]:
+        table.add_row(name, f"{sum(one[group][key] for one in audits):,}")
+    Console().print(table)
+
+
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a next-byte model on Python's standard library.")
     parser.add_argument("--files", type=int, default=200, metavar="N", help="how many source files to read (200)")
     parser.add_argument("--epochs", type=int, default=2, metavar="N", help="passes over them (2)")
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="windows in one training step (64)")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="worker processes (2)")
+    parser.add_argument("--kill-worker", action="store_true", help="SIGKILL for a worker in the middle of an epoch")
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--service", metavar="ADDRESS", help="use the dispatcher at this address, tcp://HOST:PORT")
     place.add_argument("--local", action="store_true", help="run the pipeline in this process, without any server")
-    return parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
+    if args.kill_worker and (args.local or args.service or args.workers < 2):
+        parser.error("--kill-worker needs two workers of its own")
+    return args
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -236,14 +272,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     expected = expected_windows(files, args.epochs)
     dataset = make_pipeline(files, args.batch_size)
 
+    audits: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
+        accident: Callable[[], object] = lambda: None  # noqa: E731 - nothing happens
         if not args.local:
-            service = args.service or stack.enter_context(zmqdata.LocalCluster(num_workers=args.workers)).target
-            dataset = dataset.apply(zmqdata.distribute(processing_mode="distributed_epoch", service=service))
-        record = train(dataset, NextByteModel(), args.epochs, len(expected))
+            service = args.service
+            if service is None:
+                cluster = stack.enter_context(zmqdata.LocalCluster(num_workers=args.workers))
+                service = cluster.target
+                accident = cluster.workers[0].kill if args.kill_worker else accident
+            job = f"quickstart-{secrets.token_hex(4)}"
+            dataset = dataset.apply(zmqdata.distribute("distributed_epoch", service, job_name=job))
+        record = train(dataset, NextByteModel(), args.epochs, len(expected), accident)
+        if not args.local:
+            audits = zmqdata.audit(service, job)
 
     wrong = differences(expected, record.seen)
     show(record, files, args.epochs, wrong)
+    if audits:
+        show_audit(audits)
     return 1 if wrong else 0
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata import cli
+from zmqdata import asking, cli, commandline
 from zmqdata.cluster.local import command_options
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.settings import declaration_of, default_of, variable_of
@@ -50,14 +50,14 @@ WORKERS = st.builds(
 def test_a_dispatcher_is_configured_the_same_by_options(config: DispatcherConfig) -> None:
     """Every configuration of a dispatcher can be written as options, which are read back as the same."""
     chosen = cli.dispatcher_arguments("x").parse_args(command_options(config))
-    assert cli.chosen_settings(DispatcherConfig, chosen) == config
+    assert commandline.chosen_settings(DispatcherConfig, chosen) == config
 
 
 @given(WORKERS)
 def test_a_worker_is_configured_the_same_by_options(config: WorkerConfig) -> None:
     """Every configuration of a worker can be written as options, which are read back as the same."""
     chosen = cli.worker_arguments("x").parse_args(command_options(config))
-    assert cli.chosen_settings(WorkerConfig, chosen) == config
+    assert commandline.chosen_settings(WorkerConfig, chosen) == config
 
 
 @pytest.mark.parametrize("command", [cli.dispatcher_arguments, cli.worker_arguments])
@@ -89,7 +89,7 @@ def test_the_environment_names_the_dispatcher(monkeypatch: pytest.MonkeyPatch) -
 
 
 def worker_from(*options: str) -> WorkerConfig:
-    return cli.chosen_settings(WorkerConfig, cli.worker_arguments("x").parse_args(options))
+    return commandline.chosen_settings(WorkerConfig, cli.worker_arguments("x").parse_args(options))
 
 
 def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("ZMQDATA_GC_DYNAMIC_SHARDING_JOBS", "0")
     parser = cli.dispatcher_arguments("x")
     chosen = parser.parse_args(["--no-fault-tolerant", "--gc-dynamic-sharding-jobs"])
-    assert cli.chosen_settings(DispatcherConfig, chosen) == DispatcherConfig()
+    assert commandline.chosen_settings(DispatcherConfig, chosen) == DispatcherConfig()
 
 
 def test_every_option_of_the_commands_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,9 +111,9 @@ def test_every_option_of_the_commands_has_a_variable(monkeypatch: pytest.MonkeyP
     for name, text in {"PROCESSES": "3", "LOG_LEVEL": "Debug", "TIMEOUT": "2", "JSON": "true", "WORKER": "a:1"}.items():
         monkeypatch.setenv(f"ZMQDATA_{name}", text)
     nothing = argparse.Namespace()
-    assert cli.chosen_settings(cli.ProcessSettings, nothing).processes == "3"
-    assert cli.chosen_settings(cli.LogSettings, nothing).log_level == "debug"
-    found = cli.chosen_settings(cli.StatusSettings, nothing)
+    assert commandline.chosen_settings(cli.ProcessSettings, nothing).processes == "3"
+    assert commandline.chosen_settings(commandline.LogSettings, nothing).log_level == "debug"
+    found = commandline.chosen_settings(asking.StatusSettings, nothing)
     assert (found.timeout, found.json, found.worker) == (2.0, True, "a:1")
 
 
@@ -218,7 +218,7 @@ def test_a_reader_that_left_is_no_reason_to_stop(capfd: pytest.CaptureFixture[st
     """Printing to a pipe that nobody reads any more raises nothing."""
     program = (
         "import os, sys; read, write = os.pipe(); os.dup2(write, 1); os.close(write); os.close(read)\n"
-        "from zmqdata.cli import say; say('a'); say('b'); print('fine', file=sys.stderr)"
+        "from zmqdata.commandline import say; say('a'); say('b'); print('fine', file=sys.stderr)"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=30).returncode == 0
     assert capfd.readouterr().err == "fine\n"

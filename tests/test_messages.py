@@ -29,7 +29,7 @@ SHARED = {m.Probe: {"client", "worker"}, m.RequestRefused: {"client", "worker"}}
 """Sent by the dispatcher to clients and workers alike, or by anybody to dispatcher and workers alike."""
 SHARED[m.RequestStatus] = {"dispatcher", "worker"}
 WITHOUT_CORE = {m.Probe, m.RequestStatus, m.StatusReported, m.DatasetRegistered, m.DatasetDescribed}
-WITHOUT_CORE |= {m.RequestPart, m.PieceStored, m.SaveStarted}
+WITHOUT_CORE |= {m.RequestPart, m.PieceStored, m.SaveStarted, m.RequestAudit, m.AuditReported, m.DrainStarted}
 """Answered or awaited by shells: they carry no decision."""
 
 st.register_type_strategy(int, st.integers(-(2**63), 2**63 - 1))

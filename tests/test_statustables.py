@@ -25,10 +25,12 @@ def printed(width: int = 80, **found: Any) -> str:
 
 def test_workers() -> None:
     """A worker is shown with its rate, and with what is wrong with it."""
-    alive = {**WORKER, "connected": True, "silent_seconds": 0.3}
-    text = printed(workers=[alive, {**alive, "silent_seconds": 12.0}, {**alive, "connected": False}])
-    for expected in ("3 workers", "tcp://10.0.0.1:4", "GPU", "123,457", "alive", "silent for 12 s", "no connection"):
+    alive = {**WORKER, "connected": True, "draining": False, "silent_seconds": 0.3}
+    rows = [alive, {**alive, "silent_seconds": 12.0}, {**alive, "connected": False}, {**alive, "draining": True}]
+    text = printed(workers=rows)
+    for expected in ("4 workers", "tcp://10.0.0.1:4", "GPU", "123,457", "alive", "silent for 12 s", "no connection"):
         assert expected in text
+    assert "leaves" in text
 
 
 def test_jobs() -> None:

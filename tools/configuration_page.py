@@ -11,7 +11,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from zmqdata.cli import LogSettings, ProcessSettings, StatusSettings
+from zmqdata.asking import StatusSettings
+from zmqdata.cli import ProcessSettings
+from zmqdata.commandline import LogSettings
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.settings import declaration_of, default_of, flag_of, variable_of
 

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zmqdata import errors as errors
     from zmqdata import testing as testing
+    from zmqdata.client.auditing import audit as audit
     from zmqdata.client.distribute import distribute as distribute
     from zmqdata.client.distribute import from_dataset_id as from_dataset_id
     from zmqdata.client.distribute import register_dataset as register_dataset
+    from zmqdata.client.draining import drain as drain
     from zmqdata.client.options import CrossTrainerCache as CrossTrainerCache
     from zmqdata.client.policies import ShardingPolicy as ShardingPolicy
     from zmqdata.client.saving import distributed_save as distributed_save
@@ -79,8 +81,10 @@ _HOMES = {
     "UNKNOWN_CARDINALITY": "zmqdata.specs",
     "WorkerConfig": "zmqdata.config",
     "WorkerServer": "zmqdata.worker.server",
+    "audit": "zmqdata.client.auditing",
     "distribute": "zmqdata.client.distribute",
     "distributed_save": "zmqdata.client.saving",
+    "drain": "zmqdata.client.draining",
     "from_dataset_id": "zmqdata.client.distribute",
     "register_dataset": "zmqdata.client.distribute",
     "set_random_seed": "zmqdata.dataset",

@@ -7,53 +7,36 @@ made by the command that needs them.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import signal
-import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import Field, dataclass, fields
-from typing import Any, NoReturn, TypeVar, cast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from zmqdata.config import DispatcherConfig, WorkerConfig
-from zmqdata.errors import DataServiceError, UnavailableError
-from zmqdata.settings import (
-    PREFIX,
-    check_settings,
-    checked,
-    declaration_of,
-    default_of,
-    flag_of,
-    from_environment,
-    opposite,
-    read_text,
-    setting,
-    variable_of,
-    variables,
+from zmqdata.asking import StatusSettings, audit_main, drain_main, save_status_main, status_main
+from zmqdata.commandline import (
+    PRECEDENCE,
+    Arguments,
+    LogSettings,
+    add_settings,
+    check_dispatcher_named,
+    chosen_settings,
+    complain,
+    guarded,
+    say,
 )
+from zmqdata.config import DispatcherConfig, WorkerConfig
+from zmqdata.settings import PREFIX, check_settings, setting, variables
 from zmqdata.transport.addresses import check_addresses, endpoint_host, parse_service, resolve_host
 from zmqdata.worker.lifetime import StopSignals, exit_within, watch_lifeline
 from zmqdata.worker.supervisor import Supervisor, available_cores, child_command, child_configs
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
-CANNOT_START = 2
 LAST_SECONDS = 5.0
 LOOK_AROUND = 0.5
-PRECEDENCE = "Each option may also be given as the environment variable that its help names; the option wins."
-
-T = TypeVar("T")
-
-
-class Arguments(argparse.ArgumentParser):
-    """A parser whose errors are one line, as all errors of the commands are."""
-
-    def error(self, message: str) -> NoReturn:
-        raise SystemExit(complain(self.prog, f"{message} (--help explains every option)"))
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> int:
-    """Runs ``zmqdata dispatcher|worker|status|save-status``.
+    """Runs ``zmqdata dispatcher|worker|status|drain|audit|save-status``.
 
     Args:
         arguments: without the program's name; None: those of this process.
@@ -66,6 +49,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
         "dispatcher": dispatcher_main,
         "worker": worker_main,
         "status": status_main,
+        "drain": drain_main,
+        "audit": audit_main,
         "save-status": save_status_main,
     }
     parser = Arguments(
@@ -190,141 +175,10 @@ def count_of_processes(text: str) -> int:
     return int(text)
 
 
-# --- status
-
-
-@dataclass(frozen=True)
-class StatusSettings:
-    """Whom to ask how things stand, and how to print it."""
-
-    dispatcher_address: str = setting(
-        "",
-        "where the dispatcher listens, as it says when it is ready",
-        flag="--dispatcher",
-        metavar="tcp://HOST:PORT",
-        variable="ZMQDATA_DISPATCHER",
-    )
-    worker: str | None = setting(
-        None, "ask this worker instead of the dispatcher; the dispatcher's status has its address", metavar="ADDR"
-    )
-    json: bool = setting(False, "print one JSON object instead of tables")
-    timeout: float = setting(5.0, "how long to wait for an answer, in seconds", metavar="S")
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-
-def status_main(arguments: Sequence[str], program: str = "zmqdata status") -> int:
-    """Prints workers, jobs, tasks and rates; returns the exit code, 1 when nobody answers."""
-    parser = Arguments(
-        prog=program,
-        description="Lists workers, jobs, tasks and rates of a dispatcher, or what one worker has.",
-        epilog=PRECEDENCE,
-    )
-    add_settings(parser, StatusSettings)
-    chosen = parser.parse_args(arguments)
-    return guarded(program, lambda: show_status(chosen))
-
-
-def show_status(chosen: argparse.Namespace) -> int:
-    """Asks a dispatcher or a worker how things stand and prints the answer."""
-    wanted = chosen_settings(StatusSettings, chosen)
-    if not wanted.worker:
-        check_dispatcher_named(chosen, StatusSettings, "which dispatcher?")
-    service = wanted.worker or wanted.dispatcher_address
-    host = endpoint_host(parse_service(service))
-    if host is not None:
-        resolve_host(host)
-    from zmqdata.client.calls import status
-
-    found = status(service, wanted.timeout)
-    if wanted.json:
-        say(json.dumps(found, indent=2))
-        return 0
-    from rich.console import Console
-
-    from zmqdata.statustables import status_tables
-
-    console = Console()
-    for table in status_tables(found):
-        console.print(table)
-    return 0
-
-
-# --- save-status
-
-
-def save_status_main(arguments: Sequence[str], program: str = "zmqdata save-status") -> int:
-    """Prints how far a distributed save is; returns the exit code, 1 when the save has failed."""
-    parser = Arguments(prog=program, description="Tells how far a distributed_save is, by what is in its folder.")
-    parser.add_argument("path", metavar="PATH", help="the folder, or the URL, that was given to distributed_save")
-    parser.add_argument("--follow", action="store_true", help="show a bar until the save has ended")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    chosen = parser.parse_args(arguments)
-    return guarded(program, lambda: show_save(chosen.path, chosen.follow, chosen.json))
-
-
-def show_save(path: str, follows: bool, as_json: bool) -> int:
-    """Prints how far the save into a folder is."""
-    if not path:
-        raise ValueError("PATH must not be empty")
-    from rich.console import Console
-
-    from zmqdata.savestatus import FAILED, follow, progress_of
-
-    found = follow(path, Console(stderr=True)) if follows else progress_of(path)
-    say(json.dumps(found.fields, indent=2) if as_json else found.line)
-    return 1 if found.state == FAILED else 0
-
-
 # --- what the commands share
 
 
-@dataclass(frozen=True)
-class LogSettings:
-    """What is told on standard error."""
-
-    log_level: str = setting(
-        "info", "least that is told on stderr", choices=LOG_LEVELS, metavar="|".join(LOG_LEVELS)
-    )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-
 COMMAND_SETTINGS = (DispatcherConfig, WorkerConfig, ProcessSettings, StatusSettings, LogSettings)
-
-
-def add_settings(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
-    """An option for each setting of a configuration. What is not given leaves no trace: the environment has its say."""
-    for one in fields(kind):
-        declared, flag = declaration_of(one), flag_of(one)
-        default = f"default: {default_of(one)}; ${variable_of(one)}"
-        meaning = f"{declared.meaning} ({default})".replace("%", "%%")
-        options: dict[str, Any] = {"dest": one.name, "default": argparse.SUPPRESS, "help": meaning}
-        if one.type in ("bool", "bool | None"):
-            parser.add_argument(flag, action="store_true", **options)
-            options["help"] = f"the opposite of {flag}"
-            parser.add_argument(opposite(flag), action="store_false", **options)
-            continue
-        if one.type == "tuple[str, ...]":
-            options |= {"action": "append"}
-            options["help"] = f"{declared.meaning}; repeat it for more ({default})".replace("%", "%%")
-        else:
-            options |= {"type": text_reader(one)}
-        parser.add_argument(flag, metavar=declared.metavar or "N", **options)
-
-
-def text_reader(one: Field[Any]) -> Callable[[str], Any]:
-    """Reads the value of an option for argparse, which keeps the words of one kind of error only."""
-
-    def read(text: str) -> Any:
-        try:
-            return checked(one, read_text(one, text))
-        except (ValueError, TypeError) as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return read
 
 
 def add_shared_options(parser: argparse.ArgumentParser) -> None:
@@ -356,43 +210,3 @@ def misspelt(environment: Iterable[str]) -> list[tuple[str, str]]:
     strange = sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
     likely = [(name, get_close_matches(name, sorted(known), 1, 0.9)) for name in strange]
     return [(name, found[0]) for name, found in likely if found]
-
-
-def chosen_settings(kind: type[T], chosen: argparse.Namespace) -> T:
-    """A configuration from the options that bear the names of its fields, and from the environment."""
-    given = vars(chosen)
-    return from_environment(kind, {one.name: given[one.name] for one in fields(cast(Any, kind)) if one.name in given})
-
-
-def check_dispatcher_named(chosen: argparse.Namespace, kind: type[Any], question: str) -> None:
-    """Asks for a dispatcher where neither the options nor the environment name one."""
-    [one] = [one for one in fields(kind) if one.name == "dispatcher_address"]
-    if not getattr(chosen, one.name, os.environ.get(variable_of(one))):
-        raise ValueError(f"{question} Give {flag_of(one)} tcp://HOST:PORT or set {variable_of(one)}")
-
-
-def guarded(program: str, command: Callable[[], int]) -> int:
-    """Runs a command; what a user can repair is one line on standard error instead of a traceback."""
-    try:
-        return command()
-    except UnavailableError as error:
-        return complain(program, str(error), 1)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        return complain(program, reason if error.filename is None else f"{error.filename}: {reason}")
-    except (DataServiceError, ValueError, TypeError) as error:
-        return complain(program, str(error))
-
-
-def complain(program: str, message: str, code: int = CANNOT_START) -> int:
-    """Prints one line on standard error and returns the exit code."""
-    print(f"{program}: {' '.join(message.split())}", file=sys.stderr, flush=True)
-    return code
-
-
-def say(line: str) -> None:
-    """Prints on standard output at once. That nobody reads it any more is no reason to stop."""
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until the end

@@ -81,10 +81,10 @@ class DispatcherConfig:
     )
     worker_timeout_ms: int = milliseconds(
         10_000,
-        "how long a connection may be without ZeroMQ's heartbeats before it is given up, in milliseconds; a worker "
-        "that is connected is never lost, however silent, one whose connection ended is lost disconnect_grace_ms "
-        "later; so long a static part waits for a worker that has not come, and a restarted dispatcher for the workers "
-        "that it had",
+        "after how long a worker is lost whose machine vanished without a word, in milliseconds; one that is "
+        "connected is never lost, however silent, one whose connection ended is lost disconnect_grace_ms later; so "
+        "long a static part waits for a worker that has not come, and a restarted dispatcher for the workers that it "
+        "had",
     )
     worker_max_concurrent_snapshots: int = setting(
         SNAPSHOTS_PER_WORKER,
@@ -112,8 +112,7 @@ class DispatcherConfig:
     )
     disconnect_grace_ms: int = milliseconds(
         1_500,
-        "how long a worker may be without a connection before it is lost, in milliseconds; a machine that vanishes "
-        "without a word is lost this long after worker_timeout_ms",
+        "how long a worker may be without a connection before it is lost, in milliseconds",
         least=0,
     )
     max_message_bytes: int = setting(

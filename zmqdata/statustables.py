@@ -36,6 +36,36 @@ def status_tables(found: Mapping[str, Any]) -> list[Table]:
     return tables
 
 
+def audit_table(found: Mapping[str, Any]) -> Table:
+    """What became of one repetition of a job.
+
+    Args:
+        found: one of those that ``zmqdata.audit`` gives.
+    """
+    state = "failed" if found["failure"] else "finished" if found["finished"] else "goes on"
+    title = f"job {found['job']}, repetition {found['repetition']}: {state}"
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_header=False)
+    splits, tasks, elements = found["splits"], found["tasks"], found["elements"]
+    rows = {
+        "splits handed out, finished": f"{splits['handed_out']:,}, {splits['finished']:,}",
+        "tasks, finished": f"{tasks['count']:,}, {tasks['finished']:,}",
+        "tasks re-hosted, their splits": f"{tasks['rehosted']:,}, {splits['rehosted']:,}",
+        "attempts of all tasks": f"{tasks['attempts']:,}",
+        "elements delivered": f"{elements['delivered']:,}",
+        "duplicates dropped": f"{elements['duplicates_dropped']:,}",
+        "elements left out": f"{elements['left_out'] + elements['dropped']:,}",
+    }
+    for client in found["clients"]:
+        rows[f"to client {client['client'][:12]}"] = f"{client['delivered']:,}"
+    for number, steps in enumerate(found["consumers"]):
+        rows[f"steps of consumer {number}"] = f"{steps:,}"
+    table.add_column()
+    table.add_column(justify="right")
+    for name, shown in rows.items():
+        table.add_row(Text(name), Text(shown))
+    return table
+
+
 def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
     rows = list(rows)
     table = Table(
@@ -59,6 +89,8 @@ def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
 def _worker_state(row: Row) -> str:
     if not row["connected"]:
         return "no connection"
+    if row["draining"]:
+        return "leaves"
     return "alive" if row["silent_seconds"] < 3 else f"silent for {row['silent_seconds']:.0f} s"
 
 

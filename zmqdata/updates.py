@@ -171,11 +171,15 @@ class HoldUpdate(Update, frozen=True):
 
 
 class EndTaskUpdate(Update, frozen=True):
-    """A task has come to its end after ``total`` elements, or rounds; ``dropped`` elements made no round."""
+    """A task has come to its end after ``total`` elements, or rounds; ``dropped`` elements made no round.
+
+    ``left_out``: so many could not be made, and were left out as the pipeline wants it.
+    """
 
     task: int
     total: int
     dropped: int = 0
+    left_out: int = 0
 
 
 class RemoveTaskUpdate(Update, frozen=True):
@@ -185,10 +189,19 @@ class RemoveTaskUpdate(Update, frozen=True):
 
 
 class DeliverUpdate(Update, frozen=True):
-    """Elements of a task have reached a training loop."""
+    """Elements of a task have reached a training loop, that of ``client``; empty in a snapshot."""
 
     task: int
     ranges: Ranges
+    client: str = ""
+
+
+class CountRepeatsUpdate(Update, frozen=True):
+    """A client of an iteration has dropped so many elements, all in all, that came to it again."""
+
+    iteration: int
+    client: str
+    count: int
 
 
 class CreateViewUpdate(Update, frozen=True):
@@ -255,6 +268,16 @@ class RestoreRoundsUpdate(Update, frozen=True):
     views: tuple[View, ...]
     horizon: int
     known: tuple[int, ...]
+
+
+class RestoreTallyUpdate(Update, frozen=True):
+    """In a snapshot: what was counted of an iteration. See ``Tally``."""
+
+    iteration: int
+    splits: dict[int, int]
+    rehosted: int
+    delivered: dict[str, int]
+    repeats: dict[str, int]
 
 
 class CloseTaskListUpdate(Update, frozen=True):
@@ -349,6 +372,7 @@ AnyUpdate = (
     | EndTaskUpdate
     | RemoveTaskUpdate
     | DeliverUpdate
+    | CountRepeatsUpdate
     | CreateViewUpdate
     | ExtendHorizonUpdate
     | PassStepsUpdate
@@ -356,6 +380,7 @@ AnyUpdate = (
     | RestoreCursorUpdate
     | RestoreSpentUpdate
     | RestoreRoundsUpdate
+    | RestoreTallyUpdate
     | CloseTaskListUpdate
     | FailIterationUpdate
     | CommitChunkUpdate

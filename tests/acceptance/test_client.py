@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -340,15 +344,37 @@ def test_dynamic_jobs_are_kept_where_that_is_wanted(make_cluster: Callable[..., 
     assert len(numbers(read(Dataset.range(3000), cluster, job_name="dynamic"))) == 2999
 
 
+STOPPED = """
+import sys
+import zmqdata
+ds = zmqdata.Dataset.range(2_000)
+ds = ds.apply(zmqdata.distribute("distributed_epoch", sys.argv[1], "stopped", max_outstanding_requests=20))
+for x in ds:
+    print(int(x), flush=True)
+    if x >= 0 and sys.stdin.readline() == "":
+        break
+"""
+
+
 @pytest.mark.claim("2.9d", "7.24")
 def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """A client that speaks seldom, where another reads the same job, is given up and hears so."""
-    cluster = make_cluster(1, client_timeout_ms=50, job_gc_check_interval_ms=20)
-    big = Dataset.range(10**7)
-    silent = iter(read(big, cluster, job_name="silent", task_refresh_interval_hint_ms=1_500))
-    next(silent)
-    other = iter(read(big, cluster, job_name="silent", task_refresh_interval_hint_ms=20))
-    next(other)
-    with pytest.raises(zmqdata.errors.NotFoundError, match="Unknown iteration client id"):
-        together(lambda: [None for _ in silent])
-    other.close()
+    """A client that was stopped, where another reads the same job, is given up, hears so, and goes on with the rest."""
+    cluster = make_cluster(1, client_timeout_ms=800, job_gc_check_interval_ms=20)
+    command = [sys.executable, "-c", STOPPED, cluster.target]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as silent:
+        assert silent.stdin is not None
+        assert silent.stdout is not None
+        found = [int(silent.stdout.readline())]
+        await_condition(lambda: status(cluster)["jobs"][0]["delivered"] == 1, what="the first element to be reported")
+        silent.send_signal(signal.SIGSTOP)
+        other = iter(read(Dataset.range(2_000), cluster, job_name="stopped", max_outstanding_requests=20))
+        found.append(int(next(other)))
+        await_condition(lambda: status(cluster)["jobs"][0]["clients"] == 1, what="the silent client to be given up")
+        found += [int(x) for x in itertools.islice(other, 20)]
+        silent.send_signal(signal.SIGCONT)
+        silent.stdin.write("\n" * 2_000)
+        silent.stdin.close()
+        together(lambda: found.extend(int(x) for x in other), lambda: found.extend(map(int, silent.stdout)))
+        assert "given up this client of job 'stopped', which joins again" in silent.stderr.read()
+    assert sorted(found) == list(range(2_000))

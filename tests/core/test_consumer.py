@@ -409,6 +409,19 @@ def test_closing_does_not_wait_for_a_silent_dispatcher() -> None:
     assert reader.commands == []
 
 
+def test_a_last_report_is_told_for_as_long_as_it_takes() -> None:
+    """Readers of a job would get again what it does not tell of, so the client goes on saying it in the background."""
+    reader = Reader(place())
+    reader.block(0, 3)
+    reader.take(0, 3)
+    reader.feed(c.CloseRequested())
+    reader.wait(100.0)
+    assert reader.all_of(c.Closed) == []
+    assert reader.all_of(m.CloseIteration)[-1].delivered == {1: ((0, 3),)}
+    reader.wait(210.0)
+    assert reader.all_of(c.Closed) == [c.Closed()]
+
+
 def test_closing_after_the_end_waits_for_the_goodbye() -> None:
     """A client that finished by itself and is closed before the dispatcher heard of it ends when that is so."""
     reader = Reader(closed=True)
@@ -565,3 +578,144 @@ def test_who_waits_for_another_consumer_is_told() -> None:
         notes += [note.text for note in reader.all_of(c.Note)]
         reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
     assert any("for consumer 2, 3 of job job, who is not there" in text for text in notes)
+
+
+# --- its lease
+
+
+def leased(alone: bool = False, **profile: Any) -> Reader:
+    """A client with a lease of nine seconds that holds elements 0 to 3, of which it has handed out the first."""
+    reader = Reader(opened=False, **profile)
+    reader.feed(c.Tick())
+    tasks = m.TaskList(1, (place(),), False)
+    reader.hear(D, m.IterationOpened("me", 7, tasks, lease=m.Lease(9.0, alone)))
+    reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
+    reader.block(0, 4)
+    reader.take(0, 1)
+    return reader
+
+
+def beat(reader: Reader, alone: bool = False) -> None:
+    """Has the next heartbeat answered."""
+    reader.wait(1.0)
+    [said] = reader.all_of(m.ClientHeartbeat)
+    reader.hear(D, m.ClientHeartbeatAnswered("me", said.report, None, said.beat, m.Lease(9.0, alone)))
+
+
+def give_up(reader: Reader, client: str = "me") -> None:
+    reader.hear(D, m.RequestRefused(client, "NotFoundError", "Unknown iteration client id me.", given_up=True))
+
+
+def test_a_lease_is_renewed_by_answers() -> None:
+    """It counts from the heartbeat that was answered; without an answer it ends, and is asked for more often."""
+    reader = leased()
+    beat(reader)
+    assert reader.core.lease.until == 10.0
+    reader.wait(9.0)
+    assert not reader.core.lease.holds(reader.now)
+    reader.wait(1.0)
+    assert len(reader.all_of(m.ClientHeartbeat)) == 4
+
+
+def test_heartbeats_say_whether_a_client_believes_to_be_alone() -> None:
+    """The dispatcher need not count on an answer that was lost."""
+    reader = leased(alone=True)
+    beat(reader)
+    reader.wait(1.0)
+    assert not reader.sent(m.ClientHeartbeat).alone
+    assert leased(alone=True).core.lease.alone
+
+
+def test_a_client_that_was_given_up_joins_again() -> None:
+    """It drops what it holds, asks for the same iteration under another name, and begins with nothing in hand."""
+    reader = leased()
+    give_up(reader)
+    ask = reader.sent(m.OpenIteration)
+    assert (ask.client, ask.iteration) == ("me.1", 7)
+    assert reader.all_of(c.DropQueued)
+    assert reader.sent(m.CloseLink).link == "me-1"
+    assert "3 elements that it held go to others; so do 1 that" in reader.sent(c.Note).text
+    reader.hear(D, m.IterationOpened("me.1", 7, m.TaskList(2, (place(),), False), 9, lease=m.Lease(9.0)))
+    assert reader.sent(m.OpenLink).client == "me.1"
+    assert not reader.all_of(c.Note)
+    reader.hear("w", m.LinkOpened("me.1-1", "tcp://x", "secret"))
+    reader.link, reader.number = "me.1-1", 0
+    reader.block(4)
+    assert reader.sent(c.Deliver).header.first == 4
+    reader.wait(1.0)
+    assert reader.sent(m.ClientHeartbeat).delivered == {}
+
+
+def test_what_was_said_to_the_former_name_does_not_count() -> None:
+    """Answers, task lists, questions and goodbyes for the name before are old."""
+    reader = leased()
+    give_up(reader)
+    for message in (
+        m.IterationOpened("me", 7, m.TaskList(9, (place(),), False)),
+        m.ClientHeartbeatAnswered("me", 1, m.TaskList(9, (), True), 1),
+        m.TasksChanged("me", m.TaskList(9, (), True)),
+        m.RequestHoldings("me", 1, 2),
+    ):
+        reader.hear(D, message)
+        assert reader.commands == []
+    give_up(reader)
+    assert reader.commands == []
+    assert not reader.core.opened
+
+
+def test_a_client_that_finds_nothing_to_join_ends() -> None:
+    """Its job was collected meanwhile; it may not begin to read from the beginning."""
+    reader = leased()
+    give_up(reader)
+    give_up(reader, "me.1")
+    assert reader.sent(c.Finish).error == "NotFoundError"
+
+
+def test_a_consumer_that_was_given_up_ends() -> None:
+    """Somebody else may have its place, so it does not go on by itself."""
+    consumer = Reader(reader=m.Reader(consumer_index=1))
+    give_up(consumer)
+    assert consumer.all_of(c.DropQueued)
+    assert consumer.sent(c.Finish).error == "NotFoundError"
+
+
+def test_what_is_here_before_an_error_is_handed_out() -> None:
+    """An iteration that has failed gives nothing to others, so no lease is needed for the rest."""
+    reader = leased()
+    reader.hear(D, m.RequestRefused("me", "UnavailableError", "failed"))
+    assert reader.sent(c.Finish).error == "UnavailableError"
+    assert reader.core.lease.holds(1e9)
+
+
+def test_without_a_lease_nothing_is_handed_out_before_giving_up() -> None:
+    """A client that holds elements and hears nothing ends with the error, not with elements that others may have."""
+    reader = leased(dispatcher_timeout=20.0)
+    reader.wait(30.0)
+    assert reader.all_of(c.DropQueued)
+    assert reader.sent(c.Finish).error == "UnavailableError"
+    assert any("until it answers nothing is handed out" in note.text for note in reader.all_of(c.Note))
+
+
+def test_time_in_which_we_were_stopped_is_not_silence() -> None:
+    """A laptop that was closed for the night does not find that the dispatcher has not answered for hours."""
+    reader = leased(dispatcher_timeout=20.0)
+    beat(reader)
+    reader.now += 30_000.0
+    reader.feed(c.Tick())
+    assert not reader.all_of(c.Finish)
+    assert not reader.core.lease.holds(reader.now)
+    assert reader.all_of(m.ClientHeartbeat)
+
+
+def test_repeats_are_counted_and_told() -> None:
+    """A block that has come before, and one of an attempt that does not count, are dropped and told of."""
+    reader = Reader(place())
+    reader.block(0, 3)
+    reader.block(0, 3)
+    reader.list(2, place(attempt=2))
+    reader.block(3, 2, attempt=1)
+    assert not reader.all_of(c.Deliver)
+    reader.wait(1.0)
+    assert reader.sent(m.ClientHeartbeat).repeats == 5
+    reader.feed(c.CloseRequested())
+    assert reader.sent(m.CloseIteration).repeats == 5

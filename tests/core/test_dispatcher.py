@@ -295,6 +295,40 @@ def test_files_of_a_job_that_was_collected_are_nobodys() -> None:
     assert cluster.commands == []
 
 
+# --- workers that will leave
+
+
+def test_a_worker_is_told_to_leave_by_its_name_its_address_or_its_host() -> None:
+    """It is told at once and in each answer; whoever asked hears whom that meant."""
+    for name in ("w", "tcp://w:1", "w:1"):
+        cluster = Cluster()
+        cluster.hear("x", m.DrainWorker("request", name))
+        assert cluster.sent(m.DrainStarted) == m.DrainStarted("request", ("tcp://w:1",))
+        assert cluster.sent(m.WorkerHeartbeatAnswered).draining
+        cluster.beat("w", m.TaskReport(cluster.task, 1, 0, None))
+        assert cluster.sent(m.WorkerHeartbeatAnswered).draining
+
+
+def test_an_unknown_worker_can_not_leave() -> None:
+    """The refusal names those that there are."""
+    cluster = Cluster()
+    cluster.hear("x", m.DrainWorker("request", "v"))
+    assert "No worker 'v' is registered; these are: tcp://w:1" in cluster.sent(m.RequestRefused).text
+
+
+def test_what_a_leaving_worker_has_goes_to_the_next_one_that_comes() -> None:
+    """Alone it keeps its task; with its next heartbeat after another has come the task changes its host."""
+    cluster = Cluster()
+    task = m.TaskReport(cluster.task, 1, 0, None)
+    cluster.hear("w", m.WorkerHeartbeat("w", (task,), (), draining=True))
+    assert not cluster.all_of(m.DropTask)
+    cluster.join("v")
+    cluster.hear("w", m.WorkerHeartbeat("w", (task,), (), draining=True))
+    assert cluster.sent(m.DropTask).task == cluster.task
+    cluster.hear("k", m.HoldingsReported("k", cluster.task, 2, ()))
+    assert cluster.core.state.tasks[cluster.task].worker == "v"
+
+
 def test_an_ask_that_knows_of_another_cut_gets_no_splits() -> None:
     """Who gave splits back without our hearing of it is asked for them again; an old ask is not answered."""
     cluster = Cluster()

@@ -458,6 +458,60 @@ def test_copies_may_end_where_they_like() -> None:
     assert (task.total, hosts.iteration.failure) == (4, None)
 
 
+# --- workers that will leave
+
+
+def test_tasks_of_a_worker_that_will_leave_go_elsewhere() -> None:
+    """Each is fenced, what clients have is asked for, and the other worker makes the rest."""
+    hosts = Hosts("k")
+    hosts.add("w")
+    hosts.hosting.staff(hosts.iteration)
+    hosts.hosting.drain("w")
+    assert hosts.tasks[0].worker == "w"
+    hosts.add("v")
+    hosts.done()
+    hosts.hosting.drain("w")
+    assert (hosts.tasks[0].attempt, hosts.tasks[0].worker) == (2, "")
+    hosts.holds("k", (0, 3))
+    assert hosts.tasks[0].worker == "v"
+    hosts.hosting.drain("w")
+    assert hosts.tasks[0].attempt == 2
+
+
+def test_a_worker_that_will_leave_gets_no_task() -> None:
+    """Not even an orphan; what nobody reads any more is taken from it without a successor."""
+    hosts = Hosts("k")
+    hosts.add("w", "v")
+    assert [task.worker for task in hosts.tasks] == ["w", "v"]
+    hosts.hosting.drain("v")
+    hosts.holds("k")
+    hosts.hosting.lose_worker("w")
+    hosts.holds("k")
+    hosts.hosting.staff(hosts.iteration)
+    assert "v" not in {task.worker for task in hosts.tasks[:1]}
+    hosts.hosting.forget_client("k", hosts.iteration)
+    hosts.hosting.drain("v")
+    assert [task.worker for task in hosts.tasks] == ["", ""]
+
+
+def test_a_copy_stays_with_the_worker_that_will_leave() -> None:
+    """In mode OFF nobody else could go on with it."""
+    hosts = Hosts("k", mode="OFF")
+    hosts.add("w", "v")
+    hosts.hosting.staff(hosts.iteration)
+    hosts.hosting.drain("w")
+    assert {task.worker for task in hosts.tasks} == {"w", "v"}
+
+
+def test_a_shard_beside_its_client_stays() -> None:
+    """A local shard is read by nobody else."""
+    hosts = Hosts(mode="DATA", shards=("w", "v"), target="LOCAL", k="w", l="v")
+    hosts.add("w", "v")
+    hosts.hosting.staff(hosts.iteration)
+    hosts.hosting.drain("w")
+    assert [task.worker for task in hosts.tasks] == ["w", "v"]
+
+
 def test_a_task_between_two_hosts_is_asked_about_in_the_next_life() -> None:
     """The next dispatcher asks the clients what they have of it, again and again, then hosts it."""
     hosts = Hosts("k")

@@ -34,7 +34,7 @@ class Desk(Transcript):
         parts = () if consumer is not None else ("old",)
         plain = m.Checkpoint(1, job, "print", 0, 11, 0, reader, "old", parts, (), (TASK,), 0, ())
         content = m.encode_checkpoint(replace(plain, **changes))
-        self.hear(client, m.OpenIteration(client, job, 0, reader, (), content))
+        self.hear(client, m.OpenIteration(client, job, 0, reader, resume=content))
 
     def wait(self, seconds: float, *asking: Any) -> None:
         """Time passes, in which these calls are repeated each second."""

@@ -152,11 +152,11 @@ def test_deliveries_are_written_once() -> None:
     desk.open("k")
     task = desk.task()
     desk.beat("k", {task: ((0, 3),), 1: ((0, 9),)})
-    assert desk.only(c.Commit).update == u.DeliverUpdate(task, ((0, 3),))
+    assert desk.only(c.Commit).update == u.DeliverUpdate(task, ((0, 3),), "k")
     desk.beat("k", {task: ((0, 3),)})
     assert [type(one) for one in desk.done()] == [m.ClientHeartbeatAnswered]
     desk.beat("k", {task: ((0, 5),)})
-    assert desk.only(c.Commit).update == u.DeliverUpdate(task, ((3, 5),))
+    assert desk.only(c.Commit).update == u.DeliverUpdate(task, ((3, 5),), "k")
 
 
 def test_the_last_delivery_settles_a_task() -> None:
@@ -200,7 +200,7 @@ def test_the_last_report_counts() -> None:
     task = desk.task()
     desk.close("k", {task: ((0, 2),)})
     assert [getattr(one, "update", one) for one in desk.done()] == [
-        u.DeliverUpdate(task, ((0, 2),)),
+        u.DeliverUpdate(task, ((0, 2),), "k"),
         u.CloseClientUpdate("k"),
         m.IterationClosed("k"),
     ]
@@ -385,6 +385,89 @@ def test_a_failed_iteration_is_refused_to_all() -> None:
     assert desk.only(m.RequestRefused).request == "k"
     desk.open("l")
     assert desk.only(m.RequestRefused) == m.RequestRefused("l", "ValueError", "broken")
+
+
+# --- leases
+
+
+def test_clients_are_told_their_lease() -> None:
+    """With the opening and with each answer, under the heartbeat's number; who reads alone is told so."""
+    desk = Desk()
+    desk.open("k")
+    assert desk.only(m.IterationOpened).lease == m.Lease(13.5, alone=True)
+    desk.open("l")
+    assert desk.only(m.IterationOpened).lease == m.Lease(13.5)
+    desk.jobs.heartbeat("k", m.ClientHeartbeat("k", 0, 1, {}, beat=4), 1.0)
+    answer = desk.only(m.ClientHeartbeatAnswered)
+    assert (answer.beat, answer.lease) == (4, m.Lease(13.5))
+
+
+def test_who_reads_on_alone_is_not_given_up_when_another_joins() -> None:
+    """A client that workers hear is there, though the dispatcher does not hear it; told that it shares, it counts."""
+    desk = Desk()
+    desk.open("k")
+    desk.jobs.heartbeat("k", m.ClientHeartbeat("k", 0, 0, {}, alone=True), 0.0)
+    desk.clients.notice("k", 19.0)
+    desk.jobs.expire(20.0, TIMEOUT)
+    desk.open("l", now=20.0)
+    assert desk.out.state.iterations[2000].clients == {"k", "l"}
+    desk.beat("l", now=33.0)
+    desk.jobs.expire(33.5, TIMEOUT)
+    assert desk.out.state.iterations[2000].clients == {"k", "l"}
+    desk.jobs.expire(34.0, TIMEOUT)
+    assert desk.out.state.iterations[2000].clients == {"l"}
+
+
+def test_a_client_that_was_given_up_may_join_again_under_another_name() -> None:
+    """It finds its iteration; once that is gone, and even if the job begins anew, it does not."""
+    desk = Desk(gc_timeout=0.0)
+    desk.open("k")
+    desk.open("l")
+    desk.jobs.expire(16.0, TIMEOUT)
+    desk.done()
+    desk.beat("k", now=17.0)
+    assert desk.only(m.RequestRefused).given_up
+    assert not desk.out.state.iterations
+    again = m.OpenIteration("k.1", JOB, 0, iteration=2000)
+    desk.jobs.open("k", again, 18.0)
+    assert desk.only(m.RequestRefused).given_up
+    desk.open("n", now=18.0)
+    desk.jobs.open("k", again, 19.0)
+    assert desk.only(m.RequestRefused).given_up
+    desk.jobs.open("k", m.OpenIteration("k.2", JOB, 0, iteration=2001), 20.0)
+    assert desk.out.state.iterations[2001].clients == {"n", "k.2"}
+
+
+def test_clients_of_a_dispatcher_without_a_journal_are_not_given_up() -> None:
+    """Nobody was given what they hold; there is nothing to join, so they end with an error."""
+    desk = Desk()
+    desk.beat("unknown")
+    refused = desk.only(m.RequestRefused)
+    assert (refused.error, refused.given_up) == ("UnavailableError", False)
+
+
+# --- what is counted
+
+
+def test_repeats_are_written_when_they_grow() -> None:
+    """A client tells how many elements came to it again; an old report changes nothing."""
+    desk = Desk()
+    desk.open("k")
+    for repeats, written in ((0, False), (3, True), (3, False), (2, False), (5, True)):
+        desk.done()
+        desk.jobs.heartbeat("k", m.ClientHeartbeat("k", 0, 0, {}, repeats=repeats), 0.0)
+        assert any(isinstance(one, c.Commit) for one in desk.done()) == written
+    assert desk.out.state.iterations[2000].tally.repeats == {"k": 5}
+
+
+def test_an_audit_outlives_its_job() -> None:
+    """What is collected is remembered with its audit."""
+    desk = Desk(gc_timeout=0.0)
+    desk.open("k")
+    task = desk.task()
+    desk.close("k", {task: ((0, 4),)})
+    desk.jobs.collect_unused(1.0)
+    assert desk.jobs.collected[0].audit["elements"]["delivered"] == 4
 
 
 def test_the_clients_of_a_former_dispatcher_have_one_time_out_to_come_back() -> None:

@@ -56,6 +56,8 @@ class History:
             self.remove_task,
             *[self.create_view, self.extend_horizon, self.pass_steps] * 2,
             self.restore_rounds,
+            self.count_repeats,
+            self.restore_tally,
             *[self.commit_chunk] * 4,
             self.fail_save,
             self.end_save,
@@ -243,7 +245,21 @@ class History:
 
     def deliver(self) -> u.AnyUpdate | None:
         task, first = self.task(), self.draw.randrange(20)
-        return None if task is None else u.DeliverUpdate(task, ((first, first + 5), (first + 7, first + 8)))
+        ranges = ((first, first + 5), (first + 7, first + 8))
+        return None if task is None else u.DeliverUpdate(task, ranges, self.draw.choice(["", "client"]))
+
+    def count_repeats(self) -> u.AnyUpdate | None:
+        number = self.some([*self.state.iterations])
+        assert isinstance(number, int | None)
+        return None if number is None else u.CountRepeatsUpdate(number, "client", self.draw.randrange(1, 9))
+
+    def restore_tally(self) -> u.AnyUpdate | None:
+        number = self.some([*self.state.iterations])
+        assert isinstance(number, int | None)
+        if number is None:
+            return None
+        tally = self.state.iterations[number].tally
+        return u.RestoreTallyUpdate(number, dict(tally.splits), tally.rehosted, {"client": 7}, {"client": 2})
 
     def hold(self) -> u.AnyUpdate | None:
         task = self.task()

@@ -8,8 +8,9 @@ from msgspec import structs
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.hosted import UNREAD_ELEMENTS
 from zmqdata.core.pipelines import PIPELINES_KEPT
-from zmqdata.core.worker import DROPPED_KEPT, UNREAD_ELEMENTS, WorkerCore, WorkerProfile
+from zmqdata.core.worker import DROPPED_KEPT, WorkerCore, WorkerProfile
 from zmqdata.splits import Split
 from zmqdata.testing import Transcript
 
@@ -566,6 +567,48 @@ def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
     host.feed(c.LinkBound("l-1", "tcp://l-1", "secret"))
     host.hear("l", m.Grant("l-1", 0, (m.StreamGrant(1, 1, 10, 1000, 0, 0, 2),)))
     assert host.pushed() == [("l-1", 2), ("l-1", "end")]
+
+
+# --- on its way out
+
+
+def test_a_worker_that_is_told_to_leave_says_so_until_its_tasks_are_gone() -> None:
+    """It tells the dispatcher at once and in each heartbeat, and may be ended when nothing is left here."""
+    host = Host()
+    host.feed(c.DrainRequested(6.0))
+    assert host.sent(m.WorkerHeartbeat).draining
+    host.feed(c.DrainRequested(6.0))
+    assert host.commands == []
+    host.wait(1.0)
+    assert host.sent(m.WorkerHeartbeat).draining
+    assert not host.core.draining.done
+    host.hear(D, m.DropTask(1, 1))
+    assert host.core.draining.done
+
+
+def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
+    """Its time is limited; it goes on with its work until then, and says what it leaves behind."""
+    host = Host()
+    host.feed(c.DrainRequested(6.0))
+    host.host(attempt=2)
+    assert host.core.tasks[1].definition.attempt == 2
+    host.wait(6.0)
+    assert host.core.draining.done
+    assert "nobody has taken 1 tasks in time" in host.sent(c.Note).text
+    host.wait(1.0)
+    assert not host.all_of(c.Note)
+
+
+def test_the_dispatcher_can_tell_a_worker_to_leave() -> None:
+    """Its answer says so; a worker without tasks has nothing to wait for."""
+    host = Host()
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, draining=True))
+    assert host.sent(m.WorkerHeartbeat).draining
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, draining=True))
+    assert host.commands == []
+    idle = Host(hosting=False)
+    idle.hear(D, m.WorkerHeartbeatAnswered("w", True, draining=True))
+    assert idle.core.draining.done
 
 
 def test_deaths_before_are_told_until_somebody_knows() -> None:

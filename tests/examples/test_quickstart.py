@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -64,3 +65,23 @@ def test_it_runs_on_worker_processes() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "yes: 12 files" in ended.stdout
+    assert re.search(r"splits finished +│ +12 ", ended.stdout)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.realprocess
+def test_it_survives_a_worker() -> None:
+    """With ``--kill-worker`` a worker is killed in the middle of an epoch, and the proof is the same as without."""
+    command = [sys.executable, str(SCRIPT), "--files", "150", "--epochs", "1", "--kill-worker"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "yes: 150 files" in ended.stdout
+    assert re.search(r"splits finished +│ +150 ", ended.stdout)
+    assert re.search(r"tasks that changed their host +│ +[12] ", ended.stdout)
+
+
+def test_it_kills_only_workers_of_its_own(quickstart: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody else's servers are left alone."""
+    with pytest.raises(SystemExit):
+        quickstart.main(["--kill-worker", "--service", "tcp://10.0.0.1:5050"])
+    assert "needs two workers of its own" in capsys.readouterr().err

@@ -204,6 +204,7 @@ STEPS: list[Step] = [
     lambda n: lambda ds: ds.map(total).map(fail_at_three, num_parallel_calls=2, on_error="skip"),
     lambda n: lambda ds: ds.random_map(drawn),
     lambda n: lambda ds: ds.random_map(drawn, num_parallel_calls=n + 1),
+    lambda n: lambda ds: ds.map(total).random_map(lambda x, rng: drawn(fail_at_three(x), rng), on_error="skip"),
     lambda n: lambda ds: ds.interleave(small_range, n + 1, num_parallel_calls=2),
     lambda n: lambda ds: ds.filter(is_odd),
     lambda n: lambda ds: ds.batch(n + 1),

@@ -113,10 +113,10 @@ def test_a_second_signal_ends_at_once(dispatcher: ServerProcess) -> None:
         [child] = descendants(worker.pid)
         os.kill(child, signal.SIGSTOP)
         await_condition(lambda: is_stopped(child), 5.0, "the process to stop")
-        worker.ask_to_stop()
+        worker.signal(signal.SIGTERM)
         await_condition(lambda: asked_to_end(child), 4.0, "the first signal to be passed on")
         assert worker.alive
-        worker.ask_to_stop()
+        worker.signal(signal.SIGTERM)
         await_condition(lambda: not worker.alive, 2.0, "the end at once")
         assert worker.exit_code == SIGNALLED + signal.SIGTERM
         await_condition(lambda: not is_running(child), 2.0, "the end of its process")

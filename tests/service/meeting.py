@@ -20,7 +20,8 @@ MOST_BACK = 8
 """How often at most a task's input goes back, of a hundred or so: each time it gets half of what another has left."""
 
 _places = itertools.count()
-_arrived: dict[int, Counter[str]] = {}
+_copies = itertools.count(1)
+_arrived: dict[int, Counter[int]] = {}
 _changed = threading.Condition()
 
 
@@ -34,8 +35,25 @@ def _one(element: tuple[Any, ...]) -> Any:
     return element[0] if len(element) == 1 else element
 
 
-def _arrive(place: int, tasks: int, each: int, *element: Any) -> Any:
-    task = _task()
+class _Copy:
+    """Whose copy of a pipeline it stands in: that of task ``number``, or of nobody before it has travelled.
+
+    Threads do not tell it: with a parallel map or a prefetch, others than the task's ask for elements.
+    """
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+
+    def __reduce__(self) -> Any:
+        return _copied, ()
+
+
+def _copied() -> _Copy:
+    return _Copy(next(_copies))
+
+
+def _arrive(copy: _Copy, place: int, tasks: int, each: int, *element: Any) -> Any:
+    task = copy.number
     if task:
         with _changed:
             arrived = _arrived.setdefault(place, Counter())
@@ -54,7 +72,7 @@ def _tagged(*element: Any) -> Any:
 
 def meeting(dataset: Dataset, each: int = 1, tasks: int = 2) -> Dataset:
     """The same elements; nobody gets on before so many tasks have come so far, so that each has a part of them."""
-    return dataset.map(partial(_arrive, next(_places), tasks, each))
+    return dataset.map(partial(_arrive, _Copy(), next(_places), tasks, each))
 
 
 def by_task(service: Service, dataset: Dataset, mode: Any = "distributed_epoch") -> list[list[Any]]:

@@ -55,9 +55,9 @@ class Court:
     def client_says(self, command: Any) -> None:
         self.laws.check("k", self.client, c.Tick(), [command])
 
-    def takes(self, client: str, first: int, stop: int, at: int = 0) -> None:
+    def takes(self, client: str, first: int, stop: int, at: int = 0, alone: bool = False) -> None:
         names = tuple((0, first + at + n, 0) for n in range(stop - first))
-        self.laws.handed_out(client, m.Block(1, 1, 2, first, stop - first, 0, 1), names, 0, stop - first)
+        self.laws.handed_out(client, m.Block(1, 1, 2, first, stop - first, 0, 1), names, 0, stop - first, alone)
 
 
 def test_attempts_only_grow() -> None:
@@ -128,11 +128,19 @@ def test_order_holds_while_nobody_leaves() -> None:
 
 
 def test_what_the_dead_take_does_not_count() -> None:
-    """A client that was given up hands out for itself alone."""
+    """A client that was given up, and can not know that it is not alone, hands out for itself."""
     court = Court()
     court.commit(u.CloseClientUpdate("k"))
-    court.takes("k", 0, 1)
+    court.takes("k", 0, 1, alone=True)
     court.takes("l", 0, 1)
+
+
+def test_nobody_hands_out_without_a_lease() -> None:
+    """A client that was given up, and knows that others read, has stopped before."""
+    court = Court()
+    court.commit(u.CloseClientUpdate("k"))
+    with pytest.raises(LawBroken, match=r"k hands out .* without a lease"):
+        court.takes("k", 0, 1)
 
 
 def test_links_are_numbered_without_a_gap() -> None:

@@ -223,6 +223,15 @@ def test_babble_of_a_child_is_not_repeated(signals: StopSignals) -> None:
     assert said == ["x"]
 
 
+def test_children_that_were_told_to_leave_are_not_started_again(signals: StopSignals) -> None:
+    """Somebody else may drain a worker; its supervisor ends with 0 when all of its children have left."""
+    program = "print('ready tcp://a:1'); print('draining', flush=True)"
+    said: list[str] = []
+    supervisor = Supervisor(children(program, program), said.append, signals)
+    assert supervisor.run() == 0
+    assert said == ["tcp://a:1"] * 2
+
+
 CHILD = """
 import os, signal, sys, threading
 from zmqdata.worker.crumbs import NUMBER, CrumbFile

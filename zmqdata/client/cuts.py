@@ -53,6 +53,10 @@ class Cuts:
         self._noted.append(weakref.ref(cut))
         return cut
 
+    def forget(self) -> None:
+        """Nobody can go back to any of them."""
+        self._noted.clear()
+
     def oldest(self) -> int | None:
         """The oldest place that somebody may ask for; None when nobody may."""
         while self._noted:

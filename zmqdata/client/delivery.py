@@ -48,7 +48,7 @@ class Delivery:
         before: how many elements stood in the queue before it.
     """
 
-    __slots__ = ("_count", "before", "elements", "failure", "parts", "taken")
+    __slots__ = ("_count", "before", "dropped", "elements", "failure", "parts", "taken")
 
     def __init__(
         self, blocks: tuple[Deliver, ...], elements: list[list[Any]], failure: DataServiceError | None = None
@@ -59,6 +59,7 @@ class Delivery:
         self.elements: Iterator[Any] = iter(woven)
         self.failure = failure
         self.taken = False
+        self.dropped = False
         self.before = 0
 
     @property

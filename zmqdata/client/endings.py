@@ -11,6 +11,8 @@ from zmqdata.transport.loop import Loop
 
 GOODBYE = 3.0
 """Seconds to wait for a goodbye."""
+LAST_WORDS = 15.0
+"""Seconds that the end of a program waits for a dispatcher that is away, to report what was read last."""
 
 
 class Shell(Protocol):
@@ -48,7 +50,7 @@ def _close_all() -> None:
     for iterator in list(alive):
         iterator.close()
     for loop in abandoned.copy():
-        loop.join(GOODBYE)
+        loop.join(LAST_WORDS)
 
 
 def _disown_all() -> None:

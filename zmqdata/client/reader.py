@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from zmqdata.client import endings
+from zmqdata.client.auditing import audit_of_repetition
 from zmqdata.client.cuts import PlaceCut
+from zmqdata.client.deliveries import Strides
 from zmqdata.client.delivery import Delivery, End
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.consumer import ConsumerProfile
@@ -40,7 +42,7 @@ class ServiceIterator(ElementIterator):
     def __init__(self, profile: ConsumerProfile, resumed: Resumed | None = None, begins: bool = True) -> None:
         self._profile = profile
         self._resumed = resumed
-        self._elements: Iterator[Any] = iter(())
+        self._strides = Strides()
         self._ended = False
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -50,6 +52,7 @@ class ServiceIterator(ElementIterator):
 
     def _begin(self, profile: ConsumerProfile) -> None:
         self._shell = ReaderShell(profile)
+        self._strides = self._shell.strides
         self._shell.loop.start()
         self._finalizer = weakref.finalize(self, endings.abandon, self._shell, self._pid)
         self._finalizer.atexit = False  # then close() waits for the goodbye
@@ -63,7 +66,7 @@ class ServiceIterator(ElementIterator):
                 self._begin(self._profile)
 
     def __next__(self) -> Any:
-        for element in self._elements:
+        for element in self._strides.elements:
             return element
         return self._next_block()
 
@@ -80,20 +83,22 @@ class ServiceIterator(ElementIterator):
                     failure = first.take_failure()
                     if failure is not None:
                         raise failure
-                    self._elements = first.elements
-                    for element in self._elements:
+                    for element in self._strides.begin(first.elements):
                         return element
                     self._shell.took_all(first)
         raise StopIteration
 
     def _first(self) -> Delivery | End | None:
         """The block that is being read, or what has come to the front after it; None when it should be asked again."""
-        shell = self._shell
-        if not shell.queue:
-            shell.wait(1.0)
-        if not shell.queue and not self._ended and not shell.loop.thread.is_alive():
+        shell, first = self._shell, self._shell.queue.first()
+        if first is None:
+            if shell.queue:
+                shell.loop.post(shell.look_after_lease)
+            shell.queue.wait(1.0)
+            first = shell.queue.first()
+        if first is None and not self._ended and not shell.loop.thread.is_alive():
             raise DataServiceError("the iterator's thread has ended; this is a fault in zmqdata")
-        return shell.queue[0] if shell.queue else None
+        return first
 
     def _end_if_final(self, delivery: Delivery) -> None:
         """Ends a coordinated read whose input has ended where it may not: at the same step for every consumer.
@@ -120,7 +125,7 @@ class ServiceIterator(ElementIterator):
         """The place reached. What it is an encoded ``Checkpoint`` of is put together when somebody saves it."""
         self._check_process()
         self._begin_late()
-        return self._shell.cuts.note(PlaceCut(self._shell.place, self._shell.encoded))
+        return self._shell.cut()
 
     def restore(self, state: Any) -> None:
         """Goes on in a new incarnation of the job, from an encoded ``Checkpoint``. What was read before is left.
@@ -144,15 +149,31 @@ class ServiceIterator(ElementIterator):
             return
         # In this order, so that an interrupt between any two lines leaves an iterator that has ended.
         self._ended = True
-        self._elements = iter(())
+        self._strides.end()
         if self._finalizer is not None and self._finalizer.alive:
             self._shell.ask_to_close()
-            self._shell.wake()
+            self._shell.queue.wake()
             self._finalizer.detach()
-            self._shell.loop.join(endings.GOODBYE)
+            if not self._shell.loop.join(endings.GOODBYE):
+                endings.abandoned.add(self._shell.loop)  # its last report has not been taken yet
+
+    def audit(self) -> dict[str, Any]:
+        """What became of the splits and elements of this repetition of the job, as ``zmqdata.audit`` tells it.
+
+        What this iterator has handed out is in it after a second, or as soon as it has ended or was closed.
+
+        Raises:
+            NotFoundError: the dispatcher does not know the job, or not any more.
+            UnavailableError: the dispatcher has not answered.
+
+        Ours: tf.data has nothing of the kind.
+        """
+        who = self._profile if self._finalizer is None else self._shell.core.profile
+        return audit_of_repetition(who.service, who.job.name, who.repetition)
 
     def after_fork(self) -> None:
-        self._elements = iter(())
+        """Forgets, in a child of fork, what is the parent's."""
+        self._strides.end()
         self._lock = threading.RLock()
         if self._finalizer is not None:
             self._finalizer.detach()

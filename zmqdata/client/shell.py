@@ -11,7 +11,6 @@ import itertools
 import logging
 import queue
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,13 +20,15 @@ from zmqdata import commands as c
 from zmqdata import wire
 from zmqdata.client import endings
 from zmqdata.client.calls import client_context
-from zmqdata.client.cuts import Cuts, answer_of, check_has_places
+from zmqdata.client.cuts import Cuts, PlaceCut, answer_of, check_has_places
 from zmqdata.client.decoding import decode_message, hopeless, referred
+from zmqdata.client.deliveries import DeliveryQueue, Strides
 from zmqdata.client.delivery import Delivery, End
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
-from zmqdata.errors import DataServiceError, NotFoundError, ProtocolError, UnavailableError
+from zmqdata.errors import DataServiceError, FailedPreconditionError, ProtocolError, UnavailableError
 from zmqdata.messages import encode_checkpoint
 from zmqdata.transport import sockets
+from zmqdata.transport.clocks import boottime
 from zmqdata.transport.local import SCHEME, Handover, find_handover
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
@@ -41,21 +42,17 @@ LACKING = 10.0
 class ReaderShell:
     """Everything of an iterator that its thread may touch. It does not keep the iterator alive.
 
-    The queue's first block is the one that is being read; it leaves when all of it was taken. So an interrupt at any
-    point of ``next`` loses no block.
-
     Args:
         profile: who reads what.
     """
 
     def __init__(self, profile: ConsumerProfile) -> None:
         self.core = ConsumerCore(profile)
-        self.queue: deque[Delivery | End] = deque()
+        self.strides = Strides()
+        self.queue = DeliveryQueue(lambda: self.core.lease.holds(boottime()))
         self.cuts = Cuts()
         self._put_in = 0  # elements into the queue
         self._behind = 0  # the place behind the last block that was taken
-        self._awaited = False
-        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.rejects = Rejects()
         self._context = client_context()
         self._dispatcher = sockets.control_dealer(self._context, profile.service)
@@ -75,33 +72,18 @@ class ReaderShell:
             c.DisconnectLink: self._disconnect,
             c.Deliver: self._deliver,
             c.Weave: self._weave,
+            c.DropQueued: lambda command: self._drop_queued(),
             c.Finish: self._finish,
             c.Closed: lambda command: self.loop.stop(),
         }
 
     # --- from the training thread
 
-    def wait(self, seconds: float) -> None:
-        """Waits until something is in the queue, somebody wakes us, or the time is up.
-
-        Not with a ``threading.Condition``: an interrupt in the midst of it leaves a lock that nobody can release.
-        """
-        self._awaited = True
-        if not self.queue:
-            with contextlib.suppress(queue.Empty):
-                self._wakes.get(timeout=seconds)
-        self._awaited = False
-
-    def wake(self) -> None:
-        """Ends the wait of another thread."""
-        self._wakes.put(None)
-
     def took_all(self, delivery: Delivery) -> None:
         """The training loop has taken the last element of the first block."""
         self._taken.put(delivery)
         self._behind = delivery.behind
-        if self.queue and self.queue[0] is delivery:
-            self.queue.popleft()
+        self.queue.remove(delivery)
         # A part of a block, as numbered consumers get them, returns no credit: it may wait for others to be told with.
         if delivery.returns_credit or not self.queue:
             self.loop.post(self._report_taken)
@@ -109,17 +91,22 @@ class ReaderShell:
     @property
     def place(self) -> int:
         """How many elements the training loop has taken."""
-        first = next(iter(self.queue.copy()), None)
-        return first.place if isinstance(first, Delivery) else self._behind
+        first = self.queue.being_read()
+        return self._behind if first is None else first.place
 
-    def encoded(self, place: int) -> bytes:
+    def cut(self) -> PlaceCut:
+        """The place that the training loop has reached, for as long as this client is not given up."""
+        name = self.core.client
+        return self.cuts.note(PlaceCut(self.place, lambda place: self._checkpoint(place, name)))
+
+    def _checkpoint(self, place: int, name: str) -> bytes:
         """The checkpoint of a place, from any thread. The loop's thread puts it together, while there is one."""
         check_has_places(self.core.profile.job)
         deadline = time.monotonic() + LACKING
         while self.core.standing.lacking and self.loop.thread.is_alive() and time.monotonic() < deadline:
             with contextlib.suppress(queue.Empty):
                 queue.SimpleQueue[None]().get(timeout=0.02)
-        return answer_of(self.loop, lambda: self._encoded(place))
+        return answer_of(self.loop, lambda: self._encoded(place, name))
 
     def ask_to_close(self) -> None:
         """Says goodbye in the background; the thread ends by itself soon after."""
@@ -128,15 +115,26 @@ class ReaderShell:
     # --- in the thread
 
     def _handle(self, event: object) -> None:
-        for command in self.core.handle(time.monotonic(), event):
+        for command in self.core.handle(boottime(), event):
             self._carry_out[type(command)](command)
+        self.queue.tell()
 
     def _tick(self) -> None:
+        self.strides.end()
         self._report_partly()
         self._handle(c.Tick())
 
-    def _encoded(self, place: int) -> bytes:
+    def look_after_lease(self) -> None:
+        """The training loop waits for it."""
+        self._handle(c.Tick())
+
+    def _encoded(self, place: int, name: str) -> bytes:
         self._report_partly()
+        if self.core.client != name:
+            raise FailedPreconditionError(
+                "the dispatcher had given up this client, which has joined its job again: elements that an operation "
+                "behind distribute() holds back were given to others. Go on from an earlier state"
+            )
         if not self.core.opened and self.core.profile.resume:
             return self.core.profile.resume
         if self.core.standing.lacking:
@@ -152,7 +150,7 @@ class ReaderShell:
                 delivery = self._taken.get_nowait()
             except queue.Empty:
                 return
-            if not delivery.taken:
+            if not delivery.taken and not delivery.dropped:
                 delivery.taken = True
                 self._report(delivery.report_all(self.cuts.oldest()))
 
@@ -160,8 +158,8 @@ class ReaderShell:
         if self._closing:
             return
         self._report_taken()
-        first = next(iter(self.queue.copy()), None)
-        if not isinstance(first, Delivery):
+        first = self.queue.being_read()
+        if first is None:
             return
         if not first.left:
             # All of it was taken; it leaves the queue when the training loop asks for more.
@@ -313,19 +311,22 @@ class ReaderShell:
         return list(itertools.islice(begun[1], stop - command.skip))
 
     def _finish(self, command: c.Finish) -> None:
-        if command.error == NotFoundError.__name__:
-            # The dispatcher has given this client up: what is queued here belongs to others by now.
-            while len(self.queue) > 1:
-                self.queue.pop()
-        self._put(End.by(command))
+        self.queue.put(End.by(command))
 
-    def _put(self, item: Delivery | End) -> None:
-        if isinstance(item, Delivery):
-            item.before = self._put_in
-            self._put_in = item.behind
-        self.queue.append(item)
-        if self._awaited:
-            self.wake()
+    def _put(self, delivery: Delivery) -> None:
+        delivery.before = self._put_in
+        self._put_in = delivery.behind
+        self.queue.put(delivery)
+
+    def _drop_queued(self) -> None:
+        """Others were given what is here; what was taken of it is not reported any more, and places begin anew."""
+        self.queue.drop()
+        self.strides.end()
+        self.cuts.forget()
+        self._put_in = self._behind = 0
+        self._begun.clear()
+        while not self._taken.empty():
+            self._taken.get_nowait()
 
     def _release(self) -> None:
         for name in [*self._links, *self._handovers]:

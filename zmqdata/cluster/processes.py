@@ -26,7 +26,7 @@ from zmqdata.worker.lifetime import describe_exit
 
 READY = re.compile(r"^zmqdata (?:dispatcher|worker) listening on (\S+)\n", re.MULTILINE)
 POLL = 0.01
-STOP_SECONDS = 10.0
+STOP_SECONDS = 12.0
 TAIL_BYTES = 16_384
 
 _running: weakref.WeakSet[ServerProcess] = weakref.WeakSet()
@@ -173,20 +173,26 @@ class ServerProcess:
         self._await_end(None)
 
     def ask_to_stop(self) -> None:
-        """Sends SIGTERM and returns at once."""
-        self.signal(signal.SIGTERM)
+        """Tells it to end at once, as Ctrl-C does, and returns."""
+        self.signal(signal.SIGINT)
 
     def stop(self, timeout: float | None = None) -> None:
-        """Ends it with SIGTERM, and with SIGKILL when it has not ended after ``timeout`` (``stop_seconds``) seconds."""
+        """Ends it with SIGTERM, and with SIGKILL when it has not ended after ``timeout`` (``stop_seconds``) seconds.
+
+        A worker hands its tasks over to others first.
+        """
         check_wait("timeout", timeout)
-        self.ask_to_stop()
-        if not self._await_end(self.stop_seconds if timeout is None else timeout):
+        self._end(signal.SIGTERM, self.stop_seconds if timeout is None else timeout)
+
+    def _end(self, number: int, patience: float) -> None:
+        self.signal(number)
+        if not self._await_end(patience):
             self.kill()
 
     def restart(self, deadline: float = START_SECONDS) -> None:
-        """Starts it again, after stopping it if it runs, and waits until it is ready."""
+        """Starts it again, after ending it if it runs, and waits until it is ready."""
         check_wait("deadline", deadline)
-        self.stop()
+        self._end(signal.SIGINT, self.stop_seconds)
         self.launch()
         self.await_ready(deadline)
 
@@ -223,7 +229,7 @@ class ServerProcess:
     def close(self) -> None:
         """Stops it and forgets its log; in a forked child only forgets."""
         if self._owner == os.getpid():
-            self.stop()
+            self._end(signal.SIGINT, self.stop_seconds)
         self._said.close()
         self._log.close()
 

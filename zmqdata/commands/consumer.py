@@ -100,5 +100,10 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class DropQueued:
+    """Command: what was delivered and not handed out belongs to others by now; forget it, the reports of it too."""
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """Command: the goodbye is said, or its deadline has passed; the shell may end."""

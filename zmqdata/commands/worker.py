@@ -176,6 +176,7 @@ class Exhausted:
     attempt: int
     total: int
     dropped: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +186,13 @@ class TaskFailed:
     task: int
     attempt: int
     failure: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """Event: the worker shall leave, within ``patience`` seconds, once others have its tasks."""
+
+    patience: float
 
 
 @dataclass(frozen=True, slots=True)

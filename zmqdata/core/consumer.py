@@ -12,22 +12,25 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.lease import ClientLease
 from zmqdata.core.reading import Reading, ReadTask
 from zmqdata.core.readlinks import LinkProfile, ReadLinks
 from zmqdata.core.standing import Standing
 from zmqdata.core.stepping import Stepping
+from zmqdata.core.telling import Telling
 from zmqdata.errors import NotFoundError, ResourceExhaustedError
 
 HEARTBEAT = 1.0
 REPEAT = 1.0
-SAY_SO_AFTER = 5.0
-WAITING_AFTER = 10.0
 GOODBYE = 2.0
+LAST_REPORT = 300.0
 MOST_BREACHES = 3
 REPORT_BYTES = 4 << 20
 LINK_PATIENCE = 30.0
 """Seconds to go without a link that a worker cannot have: others may end meanwhile, and leave their ports."""
 REPORT_PAUSE = 0.1
+OWN_LAG = 5.0
+ASK_AGAIN = 0.25
 
 
 @dataclass(frozen=True)
@@ -63,25 +66,17 @@ class ConsumerCore:
 
     def __init__(self, profile: ConsumerProfile) -> None:
         self.profile = profile
-        self.opened = False
         self.finished = False
-        self.task_list = m.TaskList(-1, (), False)
         self.is_numbered = profile.reader.consumer_index is not None
-        self.reading = (Stepping if self.is_numbered else Reading)(profile.max_outstanding, self._do)
-        who = LinkProfile(profile.client, profile.host, profile.transports, profile.reader, profile.process)
-        self.links = ReadLinks(who, self._do, self.reading.grants)
-        self.standing = Standing(profile.client, profile.job, profile.repetition, profile.reader, self.reading)
         self._commands: list[object] = []
-        self._began: float | None = None
-        self._asked: float | None = None
+        self._handled: float | None = None
+        self._iteration: int | None = None
+        self._names = 0
+        who = (profile.job.name, profile.repetition, profile.reader, profile.service)
+        self.telling = Telling(*who, profile.dispatcher_timeout, self._do)
+        self._begin(profile.client)
         self._near = 0
-        self._awaited = ""
         self._unreported_bytes = 0
-        self._heard = 0.0
-        self._said = -WAITING_AFTER
-        self._skipped: dict[str, int] = {}
-        self._told_skipped = 0
-        self._starving: float | None = None
         self._leaving = self._left = False
         self._closing: float | None = None
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
@@ -96,19 +91,31 @@ class ConsumerCore:
             m.IterationOpened: self._iteration_opened,
             m.ResumeAwaited: self._resume_awaited,
             m.ClientHeartbeatAnswered: self._heartbeat_answered,
-            m.TasksChanged: lambda message, now: self._take_list(message.task_list, now),
+            m.TasksChanged: self._tasks_changed,
             m.RequestRefused: self._refused,
             m.RequestHoldings: self._holdings,
             m.IterationClosed: self._iteration_closed,
-            m.LinkOpened: self.links.opened,
+            m.LinkOpened: lambda message, now: self.links.opened(message, now),
             m.LinkRefused: self._link_refused,
             m.LinkReported: self._link_reported,
         }
 
+    def _begin(self, client: str) -> None:
+        """Begins to read under a name, with nothing in hand."""
+        profile, self.client = self.profile, client
+        self.opened = False
+        self.task_list = m.TaskList(-1, (), False)
+        self.reading = (Stepping if self.is_numbered else Reading)(profile.max_outstanding, self._do)
+        who = LinkProfile(client, profile.host, profile.transports, profile.reader, profile.process)
+        self.links = ReadLinks(who, self._do, self.reading.grants)
+        self.standing = Standing(client, profile.job, profile.repetition, profile.reader, self.reading)
+        self.lease = ClientLease()
+        self._began: float | None = None
+        self._asked: float | None = None
+
     def handle(self, now: float, event: object) -> list[object]:
-        """Takes an event noticed at ``now``; returns what to do."""
-        if self._began is None:
-            self._began = self._heard = now
+        """Takes an event noticed at ``now``, by a clock that counts while the machine sleeps; returns what to do."""
+        self._look_at_clock(now)
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event, now)
@@ -119,6 +126,15 @@ class ConsumerCore:
         commands, self._commands = self._commands, []
         return commands
 
+    def _look_at_clock(self, now: float) -> None:
+        lag = 0.0 if self._handled is None else now - self._handled
+        if self._handled is None:
+            self.telling.heard = now
+        elif lag > OWN_LAG:
+            self.telling.heard += lag  # we were stopped, or asleep: nobody could have been heard
+        self._handled = now
+        self.lease.look(now)
+
     def _do(self, command: object) -> None:
         self._commands.append(command)
 
@@ -127,7 +143,7 @@ class ConsumerCore:
 
     def _received(self, event: c.Received, now: float) -> None:
         if event.peer == c.DISPATCHER:
-            self._heard = now
+            self.telling.heard = now
         handler = self._messages.get(type(event.message))
         if handler is not None:
             handler(event.message, now)
@@ -138,67 +154,104 @@ class ConsumerCore:
         if self._leaving:
             self._tick_leaving(now)
             return
-        if self._asked is None or now - self._asked >= self.profile.heartbeat:
+        if self._is_time_to_speak(now):
             self._speak(now)
         self.links.tick(now)
         if not self.finished:
-            self._complain(now)
-            self._tell_what_is_skipped(now)
+            self._wait(now)
+
+    def _wait(self, now: float) -> None:
+        too_silent = "" if self.reading.waiting and self.lease.holds(now) else self.telling.is_too_silent(now)
+        if too_silent:
+            if self.reading.waiting:
+                self._drop_queued()
+            self._finish("UnavailableError", too_silent, now)
+            return
+        starved = self.telling.complain(now, self.opened, self.lease.holds(now), self.reading, self.task_list)
+        refused = self.links.refused_for(LINK_PATIENCE, now) if starved >= LINK_PATIENCE else None
+        if refused is not None:
+            text = f"Worker {refused.address} has refused a link for {LINK_PATIENCE:g} s: {refused.reason}."
+            self._finish(ResourceExhaustedError.__name__, text, now)
+        self.telling.tell_skipped(now)
+
+    def _is_time_to_speak(self, now: float) -> bool:
+        pause = self.lease.pause(self.profile.heartbeat) if self.lease.holds(now) else ASK_AGAIN
+        return self._asked is None or now - self._asked >= pause
 
     def _speak(self, now: float) -> None:
         self._asked = now
         who = self.profile
-        if self.opened:
-            report, delivered, steps = self._next_report()
-            self._near = self.reading.near
-            self._unreported_bytes = 0
-            self._send(m.ClientHeartbeat(who.client, self.task_list.version, report, delivered, steps, self._near))
-        else:
-            self._send(m.OpenIteration(who.client, who.job, who.repetition, who.reader, who.local_workers, who.resume))
+        if self._began is None:
+            self._began = now
+        if not self.opened:
+            place = (who.job, who.repetition, who.reader, who.local_workers, self._iteration)
+            # A client that joins again goes on in the iteration that its state has begun.
+            self._send(m.OpenIteration(self.client, *place, who.resume if self._iteration is None else b""))
+            return
+        report, delivered, steps = self._next_report()
+        self._near = self.reading.near
+        self._unreported_bytes = 0
+        beat, version = self.lease.speak(now), self.task_list.version
+        told = (version, report, delivered, steps, self._near, beat, self.lease.alone, self.reading.repeats)
+        self._send(m.ClientHeartbeat(self.client, *told))
 
     def _next_report(self) -> tuple[int, dict[int, m.Ranges], int]:
         self.reading.collect_report()
         return self.reading.report, self.reading.unreported, self.reading.steps
 
     def _iteration_opened(self, message: m.IterationOpened, now: float) -> None:
-        if message.client == self.profile.client:
+        if message.client == self.client:
             if not self.opened:
-                self._tell_what_is_gone(message)
+                if self._iteration is None and not self.profile.resume:
+                    self.telling.joined(message)
                 self.reading.begin(message.step)
-                resumed = m.decode_checkpoint(self.profile.resume) if self.profile.resume else None
-                self.standing.begin(message, resumed)
-                if resumed is not None and resumed.order and not self.is_numbered:
-                    # An operation behind had elements, which have to come again as they came then.
-                    self.reading.keep_order(list(resumed.order), self.standing.indices)
-            self.opened = True
+                self._stand(message)
+                self.lease.opened(message.lease, now if self._began is None else self._began, now)
+            self.opened, self._iteration = True, message.iteration
             self._take_list(message.task_list, now)
 
-    def _resume_awaited(self, message: m.ResumeAwaited, now: float) -> None:
-        if message.client == self.profile.client:
-            self._awaited = message.missing
+    def _stand(self, message: m.IterationOpened) -> None:
+        """Takes what was before: from one's own checkpoint, if this is the iteration that was begun from it."""
+        goes_on = self.profile.resume and self._iteration is None
+        resumed = m.decode_checkpoint(self.profile.resume) if goes_on else None
+        self.standing.begin(message, resumed)
+        if resumed is not None and resumed.order and not self.is_numbered:
+            # An operation behind had elements, which have to come again as they came then.
+            self.reading.keep_order(list(resumed.order), self.standing.indices)
 
-    def _tell_what_is_gone(self, message: m.IterationOpened) -> None:
-        if self.is_numbered:
-            if message.step:
-                who = f"consumer {self.profile.reader.consumer_index} of job {self.profile.job.name!r}"
-                self._do(c.Note("info", f"{who} goes on at step {message.step}, where the one before it was"))
-        elif message.delivered and not self.profile.resume and (message.finished or not message.shared):
-            job = self.profile.job.name
-            rest = "nothing is left" if message.finished else "this client gets the rest"
-            text = (
-                f"job {job!r}, repetition {self.profile.repetition}: {message.delivered} elements were delivered "
-                f"before this client joined; {rest}. Use another job_name to read it again from the beginning"
-            )
-            self._do(c.Note("warning", text))
+    def _resume_awaited(self, message: m.ResumeAwaited, now: float) -> None:
+        if message.client == self.client:
+            self.telling.awaited = message.missing
 
     def _heartbeat_answered(self, message: m.ClientHeartbeatAnswered, now: float) -> None:
+        if message.client != self.client:
+            return
         self.reading.acknowledge(message.report)
+        self.lease.answered(message.beat, message.lease, now)
         if message.task_list is not None:
             self._take_list(message.task_list, now)
 
     def _refused(self, message: m.RequestRefused, now: float) -> None:
-        if message.request == self.profile.client:
+        if message.request != self.client or self.finished:
+            return
+        if message.given_up and self.opened:
+            self._give_up(message, now)
+        else:
             self._finish(message.error, message.text, now, message.failure)
+
+    def _give_up(self, message: m.RequestRefused, now: float) -> None:
+        """Others were given what we have. A numbered consumer ends; any other joins again, with nothing in hand."""
+        held = self.reading.waiting
+        self._drop_queued()
+        if self.is_numbered:
+            self._finish(message.error, message.text, now)
+            return
+        unreported = sum(stop - first for ranges in self._next_report()[1].values() for first, stop in ranges)
+        self.telling.given_up(message.text, held, unreported)
+        self.links.tend((), now)
+        self._names += 1
+        self._begin(f"{self.profile.client}.{self._names}")
+        self._speak(now)
 
     def _link_refused(self, message: m.LinkRefused, now: float) -> None:
         """Tries again later, but where two sides can never talk: the elements of that worker would not come."""
@@ -208,13 +261,24 @@ class ConsumerCore:
         else:
             self.links.refused(message, now)
 
+    def _drop_queued(self) -> None:
+        self.lease.end()
+        self.reading.waiting = 0
+        self._do(c.DropQueued())
+
     def _holdings(self, ask: m.RequestHoldings, now: float) -> None:
+        if ask.client != self.client:
+            return
         task = self.reading.task(ask.task)
         if ask.attempt > task.place.attempt:
             self.reading.move(task, m.TaskPlace(ask.task, ask.attempt, "", ""))
-        self._send(m.HoldingsReported(self.profile.client, ask.task, ask.attempt, task.received.ranges))
+        self._send(m.HoldingsReported(self.client, ask.task, ask.attempt, task.received.ranges))
 
     # --- tasks and their elements
+
+    def _tasks_changed(self, message: m.TasksChanged, now: float) -> None:
+        if message.client == self.client:
+            self._take_list(message.task_list, now)
 
     def _take_list(self, task_list: m.TaskList, now: float) -> None:
         # Before it is told where it begins, a numbered consumer cannot say what it lacks.
@@ -255,18 +319,7 @@ class ConsumerCore:
 
     def _link_reported(self, message: m.LinkReported, now: float) -> None:
         self.links.reported(message, now)
-        self._skipped[message.link] = message.skipped
-
-    def _tell_what_is_skipped(self, now: float) -> None:
-        skipped = sum(self._skipped.values())
-        if skipped > self._told_skipped and now - self._said >= WAITING_AFTER:
-            self._said, fresh, self._told_skipped = now, skipped - self._told_skipped, skipped
-            text = (
-                f"{fresh} elements fell out of the cross-trainer cache of job {self.profile.job.name!r} before trainer "
-                f"{self.profile.reader.trainer_id!r} read them: others are faster. Give workers a larger "
-                "cross_trainer_cache_size_bytes, or this training job more time"
-            )
-            self._do(c.Note("warning", text))
+        self.telling.count_skipped(message.link, message.skipped)
 
     def _handed_out(self, event: c.HandedOut, now: float) -> None:
         grant = self.reading.hand_out(event)
@@ -289,51 +342,8 @@ class ConsumerCore:
             self._speak(now)
 
     def checkpoint(self, place: int) -> m.Checkpoint:
-        """Where the training loop was after so many elements of this iterator, which it may go back to."""
+        """Where the training loop was after so many elements since it joined, which it may go back to."""
         return self.standing.checkpoint(place)
-
-    # --- silence
-
-    def _complain(self, now: float) -> None:
-        silence = now - self._heard
-        if silence >= self.profile.dispatcher_timeout and not self.reading.waiting:
-            text = (
-                f"The dispatcher at {self.profile.service} has not answered for {silence:.0f} s "
-                f"(dispatcher_timeout={self.profile.dispatcher_timeout:g} s). Is it running, and can this machine "
-                "reach it?"
-            )
-            self._finish("UnavailableError", text, now)
-            return
-        idle = (self.opened or self._awaited) and not self.reading.waiting
-        self._starving = (self._starving if self._starving is not None else now) if idle else None
-        starved = now - self._starving if self._starving is not None else 0.0
-        refused = self.links.refused_for(LINK_PATIENCE, now) if starved >= LINK_PATIENCE else None
-        if refused is not None:
-            text = f"Worker {refused.address} has refused a link for {LINK_PATIENCE:g} s: {refused.reason}."
-            self._finish(ResourceExhaustedError.__name__, text, now)
-            return
-        late = silence >= SAY_SO_AFTER or starved >= WAITING_AFTER
-        if late and now - self._said >= WAITING_AFTER:
-            self._said = now
-            self._do(c.Note("warning", self._what_is_missing(silence, starved)))
-
-    def _what_is_missing(self, silence: float, starved: float) -> str:
-        if silence >= SAY_SO_AFTER:
-            return (
-                f"no answer from the dispatcher at {self.profile.service} for {silence:.0f} s; still trying "
-                f"(dispatcher_timeout={self.profile.dispatcher_timeout:g} s)"
-            )
-        if not self.opened:
-            return f"waiting for {starved:.0f} s for {self._awaited}"
-        if not self.task_list.tasks and not self.task_list.closed:
-            return f"waiting for {starved:.0f} s: no worker has registered at {self.profile.service}"
-        plan = self.task_list.plan
-        if plan is not None and plan.missing:
-            names = ", ".join(map(str, plan.missing))
-            return f"waiting for {starved:.0f} s for consumer {names} of job {self.profile.job.name}, who is not there"
-        places = [self.reading.tasks[number].place for number in self.reading.unended]
-        names = ", ".join(sorted({place.address or "a new host" for place in places})) or "the end of the iteration"
-        return f"waiting for elements for {starved:.0f} s, from {names}"
 
     # --- the end
 
@@ -345,6 +355,8 @@ class ConsumerCore:
         """Reads no more: nobody may be left waiting for elements given to a training loop that has ended."""
         if not self.finished:
             self.finished = True
+            if error:
+                self.lease.free()
             if self._closing is None:
                 self._do(c.Finish(error, text, failure))
             self.links.tend((), now)
@@ -362,24 +374,30 @@ class ConsumerCore:
     def _leave(self, now: float) -> None:
         self._leaving = True
         if self._asked is None:
-            self._iteration_closed(m.IterationClosed(self.profile.client), now)
+            self._iteration_closed(m.IterationClosed(self.client), now)
         else:
             self._goodbye(now)
 
     def _goodbye(self, now: float) -> None:
         self._asked = now
-        self._send(m.CloseIteration(self.profile.client, *self._next_report()))
+        self._send(m.CloseIteration(self.client, *self._next_report(), self.reading.repeats))
 
     def _tick_leaving(self, now: float) -> None:
         if self._left:
             return
-        if self._closing is not None and now - self._closing >= GOODBYE:
-            self._iteration_closed(m.IterationClosed(self.profile.client), now)
+        if self._closing is not None and now - self._closing >= self._patience:
+            self._iteration_closed(m.IterationClosed(self.client), now)
         elif self._asked is None or now - self._asked >= REPEAT / 2:
             self._goodbye(now)
 
+    @property
+    def _patience(self) -> float:
+        """How long to go on saying goodbye: others would get again what a last report does not tell of."""
+        owes_report = not self.profile.job.anonymous and bool(self.reading.unreported)
+        return max(GOODBYE, min(LAST_REPORT, self.profile.dispatcher_timeout)) if owes_report else GOODBYE
+
     def _iteration_closed(self, message: m.IterationClosed, now: float) -> None:
-        if self._leaving and not self._left and message.client == self.profile.client:
+        if self._leaving and not self._left and message.client == self.client:
             self._left = True
             if self._closing is not None:
                 self._do(c.Closed())

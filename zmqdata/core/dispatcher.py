@@ -71,6 +71,16 @@ class DispatcherPolicy:
     snapshots_per_worker: int = 3
 
 
+def names_of(address: str) -> tuple[str, ...]:
+    """What a worker at an address may be called: that, without its protocol, or its host.
+
+    >>> names_of("tcp://10.0.0.1:7000")
+    ('tcp://10.0.0.1:7000', '10.0.0.1:7000', '10.0.0.1')
+    """
+    place = address.partition("://")[2] or address
+    return address, place, place.rpartition(":")[0].strip("[]")
+
+
 class DispatcherCore:
     """Decides for one dispatcher.
 
@@ -109,6 +119,7 @@ class DispatcherCore:
             times.gc_timeout,
             times.client_gone_timeout,
             policy.collects_dynamic,
+            times.client_timeout,
         )
         self.saves = Saves(self.out, self.hosting, durable)
         self.keeping = StateKeeping(self.out)
@@ -129,6 +140,7 @@ class DispatcherCore:
             m.RegisterWorker: self._register_worker,
             m.WorkerHeartbeat: self._worker_heartbeat,
             m.WorkerStopped: self._worker_stopped,
+            m.DrainWorker: self._drain_worker,
             m.RequestSplits: self._request_splits,
             m.SplitsReturned: self.taking_back.take,
             m.StateTaken: self.keeping.take,
@@ -260,8 +272,30 @@ class DispatcherCore:
                     self.hosting.release(beat.worker, client)
             for client in beat.readers:
                 self.clients.notice(client, now)
+        draining = known and self._go_on_draining(beat)
         unwanted = self.jobs.coordination.unwanted(self.hosting.facts[beat.worker].tasks) if known else {}
-        self.out.send(peer, m.WorkerHeartbeatAnswered(beat.worker, known, unwanted))
+        self.out.send(peer, m.WorkerHeartbeatAnswered(beat.worker, known, unwanted, draining))
+
+    def _go_on_draining(self, beat: m.WorkerHeartbeat) -> bool:
+        """Whether a worker will leave; then what it has goes elsewhere as soon as somebody is there."""
+        draining = beat.draining or self.hosting.facts[beat.worker].draining
+        if draining:
+            self.hosting.drain(beat.worker)
+        return draining
+
+    def _drain_worker(self, peer: c.Peer, ask: m.DrainWorker, now: float) -> None:
+        facts = self.hosting.facts
+        names = [name for name in facts if ask.worker in (name, *names_of(facts[name].address))]
+        if not names:
+            there = f"these are: {', '.join(one.address for one in facts.values())}" if facts else "there is none"
+            text = f"No worker {ask.worker!r} is registered; {there}. Give its address, its name, or its host."
+            self.out.refuse(peer, ask.request, NotFoundError, text)
+            return
+        for name in names:
+            self.out.note("info", f"worker {facts[name].address} shall leave")
+            self.hosting.drain(name)
+            self.out.send(self.workers.peer(name), m.WorkerHeartbeatAnswered(name, True, draining=True))
+        self.out.send(peer, m.DrainStarted(ask.request, tuple(facts[name].address for name in names)))
 
     def _worker_stopped(self, peer: c.Peer, message: m.WorkerStopped, now: float) -> None:
         if message.worker in self.workers:

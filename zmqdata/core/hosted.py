@@ -19,6 +19,8 @@ from zmqdata.core.streams import Portion, Stream
 from zmqdata.core.window import Windowed
 
 STATES_KEPT = 4
+UNREAD_ELEMENTS = 8
+"""Elements to have ready for the first client: as many as it asks for at first."""
 
 
 @dataclass
@@ -42,6 +44,7 @@ class HostedTask:
     unread: int | None = 0
     total: int | None = None
     dropped: int = 0
+    left_out: int = 0
     hungry: bool = False
     incomplete: bool = False
     failure: bytes = b""
@@ -72,6 +75,28 @@ class HostedTask:
         self.produced_bytes += made.size
         self.progress = now
         self.hungry = False
+
+    def reach(self, places: tuple[tuple[int, int], ...]) -> None:
+        """Notes how far its sources have started on their ledgers."""
+        for feed, place in zip(self.feeds, places, strict=True):
+            feed.reached = max(feed.reached, place)
+
+    def allow(self, room: int, cache_bytes: int, usable: Callable[[Stream], bool]) -> bool:
+        """Works out how much may be made: ``room`` bytes ahead of clients; says whether that is news for its runner.
+
+        While nobody reads it: a few elements more than there were when the last one left.
+        """
+        if self.definition.cache:
+            # Nothing shall fall out of the window before the fastest reader had it.
+            room = min(room, cache_bytes // 2)
+        allowed = max(self.allowed, self.produced_bytes - self.dealing.ahead + room)
+        unread = None
+        if not self.definition.save_path and not any(map(usable, self.dealing.streams.values())):
+            unread = self.unread or max(self.produced, _replayed(self.definition)) + UNREAD_ELEMENTS
+        if not self.started or self.total is not None or (allowed, unread) == (self.allowed, self.unread):
+            return False
+        self.allowed, self.unread = allowed, unread
+        return True
 
     def skip(self, unwanted: tuple[int, ...]) -> None:
         """Makes no room for rounds that nobody waits for. Once all are made they hold up nobody, and are kept."""
@@ -113,4 +138,10 @@ class HostedTask:
             self.failure,
             self.busy,
             self.crumb,
+            self.left_out,
         )
+
+
+def _replayed(definition: m.TaskDefinition) -> int:
+    """How many elements, or rounds, clients have behind them that a new host makes again first."""
+    return max(definition.skip[-1][1] if definition.skip else 0, min(definition.passed, default=0))

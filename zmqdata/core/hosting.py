@@ -79,6 +79,18 @@ class Hosting:
             else:
                 self.give_up(task)
 
+    def drain(self, name: str) -> None:
+        """Takes the tasks of a worker that will leave, where another one can go on, or nobody reads them now."""
+        facts = self.facts[name]
+        facts.draining = True
+        for task in [self.out.state.tasks[n] for n in sorted(facts.tasks) if n in self.out.state.tasks]:
+            iteration = self.out.state.iterations[task.iteration]
+            unread = not iteration.clients and iteration.saving is None
+            if task.settled or not self._outlives_host(task):
+                continue
+            if unread or self.placement.best(task, iteration) is not None:
+                self.fence(task)
+
     def give_up(self, task: Task) -> None:
         """Removes a copy that nobody reads any more."""
         iteration = self.out.state.iterations[task.iteration]
@@ -103,7 +115,7 @@ class Hosting:
             elif report.failure:
                 self._fail_with(task, report.failure)
             elif report.total is not None and report.total != task.total:
-                self._end(task, report.total, report.dropped)
+                self._end(task, report.total, report)
         for number in sorted(facts.tasks):
             task = self.out.state.tasks.get(number)
             if task is None or task.worker != name or task.settled:
@@ -126,14 +138,14 @@ class Hosting:
         self.holdings.forget(task.task)
         self.lists.tell(self.out.state.iterations[task.iteration])
 
-    def _end(self, task: Task, total: int, dropped: int) -> None:
+    def _end(self, task: Task, total: int, report: m.TaskReport) -> None:
         iteration = self.out.state.iterations[task.iteration]
         wrong = contradiction(task, iteration, self.holdings.taken(task), total)
         if wrong and self._outlives_host(task):
             self.fail(iteration, DataLossError.__name__, wrong)
         if task.total is not None or task.removed:
             return
-        self.out.commit(u.EndTaskUpdate(task.task, total, dropped))
+        self.out.commit(u.EndTaskUpdate(task.task, total, report.dropped, report.left_out))
         if iteration.rounds is not None:
             # Consumers pass the steps of a task that has ended when they know that it has.
             self.lists.tell(iteration)
@@ -162,7 +174,7 @@ class Hosting:
         return self.out.state.tasks[number]
 
     def _employ(self, name: str, iteration: Iteration) -> None:
-        if iteration.failure is not None or not self.placement.may_host(name, iteration):
+        if iteration.failure is not None or not self.placement.takes_tasks(name, iteration):
             return
         if iteration.job.num_tasks is not None:
             for task in self.placement.share_of(name, iteration, self._orphans(iteration)):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import Peer
 from zmqdata.core.admission import Admission
+from zmqdata.core.audit import audit_of
 from zmqdata.core.coordination import Coordination
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.incarnations import Gathering, Incarnations
+from zmqdata.core.leases import Leases
 from zmqdata.core.liveness import Member, Roster
 from zmqdata.core.outbox import Outbox, derived
 from zmqdata.core.ranges import RangeSet
@@ -31,6 +34,7 @@ class CollectedIteration:
     repetition: int
     job: m.JobParameters
     finished: bool
+    audit: dict[str, Any]
 
 
 class Jobs:
@@ -43,6 +47,7 @@ class Jobs:
         gc_timeout: seconds without a client after which a job is collected; below zero: never.
         gone_timeout: seconds after which an anonymous job's only client, silent and without a connection, is given up.
         collects_dynamic: whether jobs of DYNAMIC mode are collected, too.
+        client_timeout: seconds of silence after which a client is given up, if others read on.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Jobs:
         gc_timeout: float,
         gone_timeout: float = 60.0,
         collects_dynamic: bool = True,
+        client_timeout: float = 15.0,
     ) -> None:
         self.out = out
         self.hosting = hosting
@@ -61,6 +67,7 @@ class Jobs:
         self.gc_timeout = gc_timeout
         self.gone_timeout = gone_timeout
         self.collects_dynamic = collects_dynamic
+        self.leases = Leases(client_timeout)
         self.collected: deque[CollectedIteration] = deque(maxlen=COLLECTED_KEPT)
         self.absent: set[str] = set()
         self.coordination = Coordination(out, hosting, clients, self.absent)
@@ -70,6 +77,7 @@ class Jobs:
 
     def resume(self, now: float, client_timeout: float) -> None:
         """Takes up where a former dispatcher left off: its clients have one time-out from now on to come back."""
+        self.leases.resume(self.out.state.iterations.values())
         for client in self.out.state.client_iteration:
             self.clients.expect(client, now, client_timeout)
         for job, passes in self.out.state.passes.items():
@@ -80,8 +88,8 @@ class Jobs:
 
     def open(self, peer: Peer, ask: m.OpenIteration, now: float) -> None:
         """Makes a client part of an iteration, which begins if it is the first."""
-        if ask.client in self.out.state.departed:
-            self._refuse_unknown(peer, ask.client)
+        if ask.client in self.out.state.departed or not self._is_there(ask):
+            self._refuse_unknown(peer, ask.client, given_up=True)
             return
         objection = self.admission.objection(ask)
         if objection is not None and ask.client not in self.out.state.client_iteration:
@@ -113,6 +121,7 @@ class Jobs:
             finished=iteration.finished,
             shared=len(iteration.clients) > 1,
             step=self.coordination.step_of(iteration, ask.client),
+            lease=self.leases.grant(iteration),
             seed=iteration.seed,
             num_shards=iteration.num_shards,
             fingerprint=self.out.state.datasets[iteration.job.dataset_id].fingerprint,
@@ -164,6 +173,11 @@ class Jobs:
         if iteration.rounds is not None:
             self.coordination.begin(iteration, now)
 
+    def _is_there(self, ask: m.OpenIteration) -> bool:
+        """Whether a client that was given up finds its iteration as it knew it: it shall not begin to read anew."""
+        iteration = self.out.state.passes.get(ask.job.name, {}).get(ask.repetition)
+        return ask.iteration is None or (iteration is not None and iteration.iteration == ask.iteration)
+
     def _may_join(self, peer: Peer, ask: m.OpenIteration, now: float) -> bool:
         """Whether the place that a client asks for is free; who held it and is gone is forgotten."""
         holder = self.coordination.holder(ask)
@@ -191,7 +205,8 @@ class Jobs:
         self.hosting.staff(iteration)
         # From now on there is somebody for whom the elements of a silent client are wanted.
         for client in sorted(self.absent & iteration.clients):
-            self._forget(client, iteration, now)
+            if self.leases.is_over(self.clients.members[client], now):
+                self._forget(client, iteration, now)
         if iteration.rounds is not None:
             self.coordination.begin(iteration, now)
         self.hosting.lists.tell(iteration)
@@ -202,11 +217,12 @@ class Jobs:
         """Counts a report and brings the client up to date."""
         iteration = self.iteration_of(beat.client)
         if iteration is None:
-            self._refuse_unknown(peer, beat.client)
+            self._refuse_unknown(peer, beat.client, beat.client in self.out.state.departed)
             return
+        self.leases.heard(beat)
         self.clients.heard(beat.client, peer, now)
         self.absent.discard(beat.client)
-        self.count(iteration, beat.delivered)
+        self.count(iteration, beat.client, beat.delivered, beat.repeats)
         self.coordination.take(iteration, beat.client, beat.steps, beat.near, now)
         if iteration.failure is not None:
             self.hosting.refuse_failed(beat.client, iteration)
@@ -214,33 +230,36 @@ class Jobs:
         self.hosting.lists.push()
         stale = beat.task_version != self.hosting.lists.version(iteration.iteration)
         task_list = self.hosting.lists.task_list(iteration, beat.client) if stale else None
-        self.out.send(peer, m.ClientHeartbeatAnswered(beat.client, beat.report, task_list))
+        lease = self.leases.grant(iteration)
+        self.out.send(peer, m.ClientHeartbeatAnswered(beat.client, beat.report, task_list, beat.beat, lease))
 
-    def _refuse_unknown(self, peer: Peer, client: str) -> None:
+    def _refuse_unknown(self, peer: Peer, client: str, given_up: bool) -> None:
         """NotFoundError, as in tf.data, to those that we gave up; the others are a former dispatcher's clients."""
-        given_up = client in self.out.state.departed
         reason = (
             "it was silent for too long, or its job was collected"
             if given_up
             else "the dispatcher was restarted and kept nothing of its jobs"
         )
         text = f"Unknown iteration client id {client}: {reason}. Begin to iterate anew."
-        self.out.refuse(peer, client, NotFoundError if given_up else UnavailableError, text)
+        error = NotFoundError if given_up else UnavailableError
+        self.out.send(peer, m.RequestRefused(client, error.__name__, text, given_up=given_up))
 
     def iteration_of(self, client: str) -> Iteration | None:
         """The iteration that a client reads."""
         number = self.out.state.client_iteration.get(client)
         return None if number is None else self.out.state.iterations.get(number)
 
-    def count(self, iteration: Iteration, delivered: dict[int, m.Ranges]) -> None:
-        """Commits what a client reported as handed to its training loop, once."""
+    def count(self, iteration: Iteration, client: str, delivered: dict[int, m.Ranges], repeats: int) -> None:
+        """Commits what a client reported as handed to its training loop, once, and what it dropped of repeats."""
+        if repeats > iteration.tally.repeats.get(client, 0):
+            self.out.commit(u.CountRepeatsUpdate(iteration.iteration, client, repeats))
         for number, ranges in delivered.items():
             task = iteration.tasks.get(number)
             if task is None or iteration.rounds is not None:
                 continue
             fresh = RangeSet(gap for first, stop in ranges for gap in task.delivered.missing(first, stop))
             if fresh:
-                self.out.commit(u.DeliverUpdate(number, fresh.ranges))
+                self.out.commit(u.DeliverUpdate(number, fresh.ranges, client))
                 if task.settled:
                     self.hosting.settle(task)
 
@@ -248,13 +267,14 @@ class Jobs:
         """Counts a client's last report and forgets it."""
         iteration = self.iteration_of(goodbye.client)
         if iteration is not None:
-            self.count(iteration, goodbye.delivered)
+            self.count(iteration, goodbye.client, goodbye.delivered, goodbye.repeats)
             self.coordination.take(iteration, goodbye.client, goodbye.steps, 0, now)
             self._forget(goodbye.client, iteration, now)
         self.out.send(peer, m.IterationClosed(goodbye.client))
 
     def _forget(self, client: str, iteration: Iteration, last_sign: float) -> None:
         self.absent.discard(client)
+        self.leases.forget(client)
         self.clients.remove(client)
         self.hosting.forget_client(client, iteration)
         self.hosting.lists.tell(iteration)
@@ -272,9 +292,11 @@ class Jobs:
             iteration = self.iteration_of(member.name)
             if iteration is None:
                 self.clients.remove(member.name)
+                self.leases.forget(member.name)
                 continue
             self.absent.add(member.name)
-            if len(iteration.clients) > 1 or self._is_gone(member, iteration, now, client_timeout):
+            others = len(iteration.clients) > 1 and self.leases.is_over(member, now)
+            if others or self._is_gone(member, iteration, now, client_timeout):
                 self.out.note("warning", f"client {member.name} of job {iteration.job.name} is gone")
                 self._forget(member.name, iteration, member.sign)
                 # In the same turn: nobody shall make again what a job that ends now was owed.
@@ -312,6 +334,8 @@ class Jobs:
         for iteration in self.out.state.passes[job].values():
             self.hosting.forget_iteration(iteration)
             self.collected.append(
-                CollectedIteration(iteration.iteration, iteration.repetition, iteration.job, iteration.finished)
+                CollectedIteration(
+                    iteration.iteration, iteration.repetition, iteration.job, iteration.finished, audit_of(iteration)
+                )
             )
         self.out.commit(u.RemoveJobUpdate(job))

@@ -20,6 +20,7 @@ class WorkerFacts:
 
     ``leases``: size and time of the last range of splits, per task it hosts and source. ``writing``: those of its tasks
     that are saved. ``suspects``: those at which a process died before; ``shunned``: those that were stuck here.
+    ``draining``: it will leave and gets no more tasks.
     """
 
     address: str
@@ -33,6 +34,7 @@ class WorkerFacts:
     leases: dict[int, dict[int, tuple[int, float]]] = field(default_factory=dict)
     reported_at: float = 0.0
     rate: float = 0.0
+    draining: bool = False
 
     def drop(self, task: int) -> None:
         """Forgets a task that is not here any more."""
@@ -110,13 +112,17 @@ class Placement:
         local = set().union(*iteration.local_workers.values())
         return may_read(self.target(iteration), facts.address, facts.tags, local)
 
+    def takes_tasks(self, worker: str, iteration: Iteration) -> bool:
+        """Whether a worker that may host tasks of an iteration will stay, so that it can be given one."""
+        return not self.facts[worker].draining and self.may_host(worker, iteration)
+
     def has_room(self, worker: str, iteration: Iteration) -> bool:
         """Whether a worker may write one more stream, if the iteration is a save."""
         return iteration.saving is None or len(self.facts[worker].writing) < self.most_streams
 
     def hosts(self, iteration: Iteration) -> int:
         """How many workers may host tasks of an iteration."""
-        return sum(self.may_host(worker, iteration) for worker in self.facts)
+        return sum(self.takes_tasks(worker, iteration) for worker in self.facts)
 
     def may_read(self, client: str, worker: str, iteration: Iteration) -> bool:
         """Whether a client reads from a worker."""
@@ -139,7 +145,7 @@ class Placement:
 
     def share_of(self, worker: str, iteration: Iteration, orphans: Sequence[Task]) -> list[Task]:
         """What a worker should host beside its own of a fixed number of tasks: orphans, then some of other hosts."""
-        hosted: dict[str, list[Task]] = {name: [] for name in self.facts if self.may_host(name, iteration)}
+        hosted: dict[str, list[Task]] = {name: [] for name in self.facts if self.takes_tasks(name, iteration)}
         for task in iteration.live_tasks:
             if task.worker in hosted and task.total is None:
                 hosted[task.worker].append(task)
@@ -157,7 +163,7 @@ class Placement:
 
         A task at which a process died is kept apart from others, as it may take them along.
         """
-        able = [worker for worker in self.facts if self.may_host(worker, iteration)]
+        able = [worker for worker in self.facts if self.takes_tasks(worker, iteration)]
         able = [worker for worker in able if self.has_room(worker, iteration)]
         if self.stays(task, iteration):
             able = [worker for worker in able if self.is_place_of(task, worker)]

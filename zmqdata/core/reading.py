@@ -66,6 +66,7 @@ class Reading:
         self.tasks: dict[int, ReadTask] = {}
         self.waiting = 0
         self.report = 0
+        self.repeats = 0
         self.unended: set[int] = set()
         self.passed = HandedOut()
         self._at: dict[str, set[int]] = {}
@@ -135,6 +136,8 @@ class Reading:
     def current(self, header: m.OnLink) -> ReadTask | None:
         """The task of a message, unless it comes from an attempt that does not count."""
         task = self.tasks.get(header.task)
+        if task is not None and header.attempt < task.place.attempt and isinstance(header, m.Block):
+            self.repeats += header.count - header.skip  # somebody else makes them again, or has already
         return task if task is not None and task.listed and task.place.attempt == header.attempt else None
 
     def end(self, task: ReadTask, total: int) -> None:
@@ -152,6 +155,7 @@ class Reading:
         self.unended.add(header.task)
         # Blocks are given whole to one client: a block that came before over a broken link came before as a whole.
         if not task.received.missing(first, stop):
+            self.repeats += stop - first
             return ""
         if not task.window.admits(stop - first, header.size):
             return self._breach(task, header)

@@ -17,7 +17,8 @@ from zmqdata.commands import Peer
 from zmqdata.commands import saves as s
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.outbox import Outbox
-from zmqdata.core.state import Iteration, SavedChunk, Task
+from zmqdata.core.saved import SavedChunk
+from zmqdata.core.state import Iteration, Task
 from zmqdata.errors import (
     BY_NAME,
     AlreadyExistsError,

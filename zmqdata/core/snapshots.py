@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from zmqdata import updates as u
 from zmqdata.core.state import DispatcherState, Iteration, Task
+from zmqdata.core.tally import Tally
 
 
 def snapshot(state: DispatcherState) -> list[u.AnyUpdate]:
@@ -52,6 +53,10 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
     for task in iteration.tasks.values():
         yield from _of_task(task)
     yield from updates_of(iteration)
+    tally = iteration.tally
+    if tally != Tally():
+        counts = (dict(tally.splits), tally.rehosted, dict(tally.delivered), dict(tally.repeats))
+        yield u.RestoreTallyUpdate(number, *counts)
     consumers = {client: index for index, client in iteration.consumers.items()}
     for client in sorted(iteration.clients):
         yield u.OpenClientUpdate(client, number, iteration.local_workers[client], consumers.get(client))
@@ -99,6 +104,6 @@ def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
     for (node, element), text in task.poisoned.items():
         yield u.PoisonUpdate(number, node, element, text)
     if task.total is not None:
-        yield u.EndTaskUpdate(number, task.total, task.dropped)
+        yield u.EndTaskUpdate(number, task.total, task.dropped, task.left_out)
     if task.removed:
         yield u.RemoveTaskUpdate(number)

@@ -14,37 +14,15 @@ from zmqdata import updates as u
 from zmqdata.core.lineage import keep_needed
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import Rounds
+from zmqdata.core.saved import SavedChunk, Saving
 from zmqdata.core.splits import Ledger, SpentSplits, SplitCursor
+from zmqdata.core.tally import Tally
 from zmqdata.messages import DatasetDescription, JobParameters, Place, TaskState
 
 FIRST_DATASET = 1000
 FIRST_ITERATION = 2000
 FIRST_TASK = 4000
 DEPARTED_KEPT = 10_000
-
-
-@dataclass(frozen=True)
-class SavedChunk:
-    """A chunk that counts: the attempt that wrote it, its elements ``first ... stop - 1``, its bytes, their spec."""
-
-    attempt: int
-    first: int
-    stop: int
-    size: int
-    spec: bytes = b""
-
-
-@dataclass
-class Saving:
-    """What is particular to an iteration that is saved.
-
-    ``specs``: those of its chunks, each once. ``failure``: what a pipeline failed with. ``ended``: the marker that ends
-    it is on the disk.
-    """
-
-    specs: dict[bytes, bytes] = field(default_factory=dict)
-    failure: bytes = b""
-    ended: bool = False
 
 
 @dataclass
@@ -73,6 +51,7 @@ class Task:
     index: int = 0
     chunks: list[SavedChunk] = field(default_factory=list)
     dropped: int = 0
+    left_out: int = 0
     cuts: dict[int, int] = field(default_factory=dict)
     cursors: list[SplitCursor] = field(default_factory=list)
     states: list[TaskState] = field(default_factory=list)
@@ -114,6 +93,7 @@ class Iteration:
     rounds: Rounds | None = None
     consumers: dict[int, str] = field(default_factory=dict)
     spent: list[SpentSplits] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
 
     @property
     def live_tasks(self) -> list[Task]:
@@ -268,11 +248,13 @@ class DispatcherState:
         task.attempt, task.worker = update.attempt, update.worker
         if not update.worker:
             task.held = {}
+            self.iterations[task.iteration].tally.lose_host(task.task)
 
     def _assign_splits(self, update: u.AssignSplitsUpdate) -> None:
         task = self.tasks[update.task]
         task.ledger[update.source].entries.append(update.split)
         iteration = self.iterations[task.iteration]
+        iteration.tally.hand_out(task.task, update.split.size)
         cursor = iteration.cursor(task, update.source)
         repetition = cursor.repetition
         cursor.advance(update.split)
@@ -286,7 +268,9 @@ class DispatcherState:
         assert parts is not None, "checked before it was decided"
         task.ledger[update.source].entries, back = parts
         task.cuts[update.source] = update.cut
-        self.iterations[task.iteration].cursor(task, update.source).take_back(back)
+        iteration = self.iterations[task.iteration]
+        iteration.tally.hand_out(task.task, -sum(split.size for split in back))
+        iteration.cursor(task, update.source).take_back(back)
 
     def _restore_ledger(self, update: u.RestoreLedgerUpdate) -> None:
         task = self.tasks[update.task]
@@ -316,7 +300,7 @@ class DispatcherState:
     def _end_task(self, update: u.EndTaskUpdate) -> None:
         task = self.tasks[update.task]
         self._uncount(task)
-        task.total, task.dropped = update.total, update.dropped
+        task.total, task.dropped, task.left_out = update.total, update.dropped, update.left_out
         self.iterations[task.iteration].ended += 1
         self._let_go(task)
 
@@ -345,7 +329,15 @@ class DispatcherState:
     def _deliver(self, update: u.DeliverUpdate) -> None:
         task = self.tasks[update.task]
         task.delivered.update(update.ranges)
+        self.iterations[task.iteration].tally.deliver(update.client, sum(b - a for a, b in update.ranges))
         self._let_go(task)
+
+    def _count_repeats(self, update: u.CountRepeatsUpdate) -> None:
+        self.iterations[update.iteration].tally.repeats[update.client] = update.count
+
+    def _restore_tally(self, update: u.RestoreTallyUpdate) -> None:
+        counts = (dict(update.splits), update.rehosted, dict(update.delivered), dict(update.repeats))
+        self.iterations[update.iteration].tally = Tally(*counts)
 
     def _create_view(self, update: u.CreateViewUpdate) -> None:
         self._rounds(update.iteration).begin(update.tasks)
@@ -434,6 +426,8 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.EndTaskUpdate: DispatcherState._end_task,
     u.RemoveTaskUpdate: DispatcherState._remove_task,
     u.DeliverUpdate: DispatcherState._deliver,
+    u.CountRepeatsUpdate: DispatcherState._count_repeats,
+    u.RestoreTallyUpdate: DispatcherState._restore_tally,
     u.CreateViewUpdate: DispatcherState._create_view,
     u.ExtendHorizonUpdate: DispatcherState._extend_horizon,
     u.PassStepsUpdate: DispatcherState._pass_steps,

@@ -13,6 +13,7 @@ from typing import Any
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.dealing import dealing_for
+from zmqdata.core.draining import DRAIN_SECONDS, Draining
 from zmqdata.core.feeding import Feeding
 from zmqdata.core.feeds import SplitFeed
 from zmqdata.core.hosted import HostedTask
@@ -24,8 +25,6 @@ from zmqdata.core.window import fitting
 from zmqdata.core.writing import Writing
 
 DROPPED_KEPT = 10_000
-UNREAD_ELEMENTS = 8
-"""Elements to have ready for the first client: as many as it asks for at first."""
 LISTENS = 3
 """Heartbeats for which a dispatcher may say nothing and still be sent what it can do without."""
 
@@ -68,6 +67,7 @@ class WorkerCore:
         self.writing = Writing(profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute)
         self.feeding = Feeding(profile.worker, self._task, self._do)
         self.pipelines = Pipelines(profile.worker, self._do)
+        self.draining = Draining(self._do)
         self.untold = profile.deaths
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
@@ -83,6 +83,7 @@ class WorkerCore:
             c.TaskFailed: self._task_failed,
             c.Busy: self._busy,
             c.LinkBound: self._link_bound,
+            c.DrainRequested: self._drain,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
         }
@@ -107,6 +108,7 @@ class WorkerCore:
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event, now)
+        self.draining.look(now, self._definitions)
         commands, self._commands = self._commands, []
         return commands
 
@@ -162,7 +164,8 @@ class WorkerCore:
         who = self.profile
         if self.registered:
             clients, readers = tuple(self.links.by_client), self.links.readers(now)
-            self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, reports, clients, readers))
+            told = (reports, clients, readers, self.draining.begun)
+            self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, *told))
         else:
             ask = m.RegisterWorker(who.worker, who.address, who.tags, who.python, who.version, reports, self.untold)
             self._send(c.DISPATCHER, ask)
@@ -177,9 +180,19 @@ class WorkerCore:
         if not answer.known and self.registered:
             self.registered = False
             self._heartbeat(now)
+        if answer.draining:
+            self._drain(c.DrainRequested(DRAIN_SECONDS), now)
         for task in [self.tasks[number] for number in answer.unwanted if number in self.tasks]:
             task.skip(answer.unwanted[task.definition.task])
             self._distribute(task)
+
+    @property
+    def _definitions(self) -> list[m.TaskDefinition]:
+        return [task.definition for task in self.tasks.values()]
+
+    def _drain(self, event: c.DrainRequested, now: float) -> None:
+        if self.draining.begin(now, event.patience, self._definitions):
+            self._heartbeat(now)
 
     def _refused(self, peer: c.Peer, refusal: m.RequestRefused, now: float) -> None:
         if refusal.request == self.profile.worker:
@@ -264,8 +277,7 @@ class WorkerCore:
     def _splits_started(self, event: c.SplitsStarted, now: float) -> None:
         task = self._task(event)
         if task is not None:
-            for feed, place in zip(task.feeds, event.places, strict=True):
-                feed.reached = max(feed.reached, place)
+            task.reach(event.places)
 
     def _state_taken(self, event: c.StateTaken, now: float) -> None:
         """Tells the dispatcher where a task can be continued, if it listens: a newer place will do as well."""
@@ -281,7 +293,7 @@ class WorkerCore:
         if task is not None and task.total is None:
             task.total = task.produced = event.total
             self.writing.end(task.dealing)
-            task.dropped = event.dropped
+            task.dropped, task.left_out = event.dropped, event.left_out
             for feed in task.feeds:
                 feed.ask = None  # what was asked for ahead of time is not needed
             self._distribute(task)
@@ -300,21 +312,8 @@ class WorkerCore:
             task.busy, task.crumb = event.seconds, event.crumb
 
     def _allow(self, task: HostedTask) -> None:
-        room = self.profile.buffer_bytes
-        if task.definition.cache:
-            # Nothing shall fall out of the window before the fastest reader had it.
-            room = min(room, self.profile.cache_bytes // 2)
-        allowed = max(task.allowed, task.produced_bytes - task.dealing.ahead + room)
-        unread = self._unread_limit(task)
-        if task.started and task.total is None and (allowed, unread) != (task.allowed, task.unread):
-            task.allowed, task.unread = allowed, unread
-            self._do(c.AllowProduction(*task.key, allowed, unread))
-
-    def _unread_limit(self, task: HostedTask) -> int | None:
-        """How many elements may be made while nobody reads: a few more than there were when the last one left."""
-        if task.definition.save_path or any(map(self._is_usable, task.dealing.streams.values())):
-            return None
-        return task.unread or max(task.produced, _replayed(task.definition)) + UNREAD_ELEMENTS
+        if task.allow(self.profile.buffer_bytes, self.profile.cache_bytes, self._is_usable):
+            self._do(c.AllowProduction(*task.key, task.allowed, task.unread))
 
     # --- distribution
 
@@ -403,11 +402,6 @@ class WorkerCore:
                 self._distribute(task)
         if any(task.incomplete for task in self.tasks.values()):
             self._heartbeat(now)
-
-
-def _replayed(definition: m.TaskDefinition) -> int:
-    """How many elements, or rounds, clients have behind them that a new host makes again first."""
-    return max(definition.skip[-1][1] if definition.skip else 0, min(definition.passed, default=0))
 
 
 def _no_answer_for(seconds: float) -> str:

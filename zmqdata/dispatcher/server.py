@@ -30,7 +30,7 @@ from zmqdata.core.saves import job_of
 from zmqdata.dispatcher.journalfile import WorkDirLock
 from zmqdata.dispatcher.records import Records
 from zmqdata.dispatcher.savefolders import SaveFolders, check_save
-from zmqdata.dispatcher.status import status_of
+from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import InvalidArgumentError, ProtocolError, UnavailableError
 from zmqdata.files import whole_path
@@ -43,6 +43,10 @@ from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 
 log = logging.getLogger(__name__)
+
+LEAST_SILENCE_MS = 1_500
+NOTICING_MS = 1_600
+"""Until the next heartbeat of ZeroMQ, and until something is sent to a peer that is not connected any more."""
 
 
 class DispatcherShell:
@@ -74,7 +78,7 @@ class DispatcherShell:
         closing(self.context.term)
         endpoint = bind_endpoint(config.host, config.port)
         self.router, bound = sockets.control_router(
-            self.context, endpoint, config.worker_timeout_ms, config.max_message_bytes
+            self.context, endpoint, silence_of(config), config.max_message_bytes
         )
         closing(self.router.close)
         port = split_address(bound.partition("://")[2])[1]
@@ -173,9 +177,19 @@ class DispatcherShell:
             # What the status shows may not be written yet. Whoever looks at it knows that it is of the moment.
             status = status_of(self.core, time.monotonic(), self.target, self.config, self.rejects.counts)
             self._send(c.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))
+        elif isinstance(message, m.RequestAudit):
+            self._send(c.Send(peer, self._audit(message)))
         else:
             self._handle(c.Received(peer, message))
         return True
+
+    def _audit(self, ask: m.RequestAudit) -> m.Message:
+        found = audits_of(self.core, ask.job)
+        if found:
+            return m.AuditReported(ask.request, msgspec.json.encode(found))
+        known = ", ".join(sorted(self.core.state.jobs)) or "none"
+        text = f"Job {ask.job!r} is unknown; these are there: {known}. Without a job_name a job has a name of its own."
+        return m.RequestRefused(ask.request, "NotFoundError", text)
 
     def _send(self, command: c.Send) -> None:
         try:
@@ -251,6 +265,17 @@ def times_of(config: DispatcherConfig) -> DispatcherTimes:
         gc_interval=config.job_gc_check_interval_ms / 1000,
         worker_timeout=config.worker_timeout_ms / 1000,
     )
+
+
+def silence_of(config: DispatcherConfig) -> int:
+    """How long a connection may be silent, in milliseconds, for its worker to be lost after ``worker_timeout_ms``.
+
+    Example:
+        >>> silence_of(DispatcherConfig()), silence_of(DispatcherConfig(worker_timeout_ms=1_000))
+        (6900, 1000)
+    """
+    least = min(config.worker_timeout_ms, LEAST_SILENCE_MS)
+    return max(least, config.worker_timeout_ms - config.disconnect_grace_ms - NOTICING_MS)
 
 
 def policy_of(config: DispatcherConfig) -> DispatcherPolicy:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from zmqdata.config import DispatcherConfig
+from zmqdata.core.audit import audit_of
 from zmqdata.core.deaths import what
 from zmqdata.core.dispatcher import DispatcherCore
 from zmqdata.core.jobs import CollectedIteration
@@ -32,6 +33,12 @@ def status_of(
     }
 
 
+def audits_of(core: DispatcherCore, job: str) -> list[dict[str, Any]]:
+    """What became of splits and elements of a job, for each of its repetitions, those included that were collected."""
+    gone = [one.audit for one in core.jobs.collected if one.job.name == job]
+    return gone + [audit_of(iteration) for iteration in core.state.passes.get(job, {}).values()]
+
+
 def _worker(core: DispatcherCore, name: str, now: float) -> dict[str, Any]:
     facts, member = core.hosting.facts[name], core.workers.members[name]
     return {
@@ -43,6 +50,7 @@ def _worker(core: DispatcherCore, name: str, now: float) -> dict[str, Any]:
         "elements_per_second": round(facts.rate, 1),
         "silent_seconds": round(now - member.heard, 1),
         "connected": member.unreachable is None,
+        "draining": facts.draining,
     }
 
 

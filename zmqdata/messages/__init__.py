@@ -21,18 +21,22 @@ from zmqdata.messages.checkpoints import (
     encode_checkpoint,
 )
 from zmqdata.messages.clients import (
+    AuditReported,
     ClientHeartbeat,
     ClientHeartbeatAnswered,
     CloseIteration,
     DatasetDescribed,
     DatasetRegistered,
     DescribeDataset,
+    DrainStarted,
+    DrainWorker,
     HoldingsReported,
     IterationClosed,
     IterationOpened,
     OpenIteration,
     PieceStored,
     RegisterDataset,
+    RequestAudit,
     RequestHoldings,
     RequestPart,
     RequestRefused,
@@ -64,6 +68,7 @@ from zmqdata.messages.parts import (
     PROTOCOL_VERSION,
     DatasetDescription,
     JobParameters,
+    Lease,
     Message,
     Part,
     Plan,
@@ -112,6 +117,8 @@ ToDispatcher = (
     | HoldingsReported
     | CloseIteration
     | RequestStatus
+    | DrainWorker
+    | RequestAudit
     | StartSave
     | RegisterWorker
     | WorkerHeartbeat
@@ -137,6 +144,8 @@ ToClient = (
     | RequestHoldings
     | IterationClosed
     | StatusReported
+    | DrainStarted
+    | AuditReported
     | SaveStarted
     | LinkOpened
     | LinkRefused
@@ -164,6 +173,7 @@ ToWorker = (
 OnLink = Block | EndOfTask | Lineage
 
 __all__ = [
+    "AuditReported",
     "Block",
     "CHECKPOINT_VERSION",
     "Checkpoint",
@@ -179,6 +189,8 @@ __all__ = [
     "DatasetRegistered",
     "Death",
     "DescribeDataset",
+    "DrainStarted",
+    "DrainWorker",
     "DropTask",
     "EndOfTask",
     "Grant",
@@ -187,6 +199,7 @@ __all__ = [
     "IterationClosed",
     "IterationOpened",
     "JobParameters",
+    "Lease",
     "Lineage",
     "LinkOpened",
     "LinkRefused",
@@ -213,6 +226,7 @@ __all__ = [
     "RegisterDataset",
     "RegisterWorker",
     "ReleaseClient",
+    "RequestAudit",
     "RequestHoldings",
     "RequestPart",
     "RequestPiece",

@@ -5,7 +5,16 @@ from __future__ import annotations
 from msgspec import field
 
 from zmqdata.messages.checkpoints import SourcePart
-from zmqdata.messages.parts import PIECE_BYTES, DatasetDescription, JobParameters, Message, Ranges, Reader, TaskList
+from zmqdata.messages.parts import (
+    PIECE_BYTES,
+    DatasetDescription,
+    JobParameters,
+    Lease,
+    Message,
+    Ranges,
+    Reader,
+    TaskList,
+)
 
 # --- client -> dispatcher -----------------------------------------------------------------------------------------
 
@@ -49,8 +58,9 @@ class DescribeDataset(Message, frozen=True):
 class OpenIteration(Message, frozen=True):
     """From a client that starts to read a repetition of a job, repeated until ``IterationOpened`` or refused.
 
-    ``local_workers``: the addresses of workers in its own process. ``resume``: an encoded ``Checkpoint``, from which
-    the iteration is to begin, never one that runs already; ``ResumeAwaited`` is the answer until it has.
+    ``local_workers``: the addresses of workers in its own process. ``iteration``: from one that was given up and joins
+    again, under another name; refused when it is not this iteration any more. ``resume``: an encoded ``Checkpoint``,
+    from which the iteration is to begin, never one that runs already; ``ResumeAwaited`` is the answer until it has.
     """
 
     client: str
@@ -58,6 +68,7 @@ class OpenIteration(Message, frozen=True):
     repetition: int
     reader: Reader = Reader()
     local_workers: tuple[str, ...] = ()
+    iteration: int | None = None
     resume: bytes = b""
 
 
@@ -66,7 +77,9 @@ class ClientHeartbeat(Message, frozen=True):
 
     ``delivered``: ranges per task handed to the training loop, each sent again until its ``report`` number is
     acknowledged. ``task_version`` is the last task list seen. A numbered consumer reports ``steps`` instead: its
-    training loop has taken what there is in all steps below. ``near``: the horizon that it will reach soon.
+    training loop has taken what there is in all steps below. ``near``: the horizon that it will reach soon. ``beat``
+    numbers heartbeats. ``alone``: it believes that nobody else reads (``Lease``). ``repeats``: so many elements have
+    come to it again, and were dropped.
     """
 
     client: str
@@ -75,6 +88,9 @@ class ClientHeartbeat(Message, frozen=True):
     delivered: dict[int, Ranges]
     steps: int = 0
     near: int = 0
+    beat: int = 0
+    alone: bool = False
+    repeats: int = 0
 
 
 class HoldingsReported(Message, frozen=True):
@@ -93,6 +109,7 @@ class CloseIteration(Message, frozen=True):
     report: int
     delivered: dict[int, Ranges]
     steps: int = 0
+    repeats: int = 0
 
 
 class StartSave(Message, frozen=True):
@@ -106,6 +123,23 @@ class StartSave(Message, frozen=True):
     path: str
     run: str
     compression: str | None = "AUTO"
+
+
+class DrainWorker(Message, frozen=True):
+    """From anybody who wants a worker to leave in good order; answered ``DrainStarted``, or refused if there is none.
+
+    ``worker`` is its name or its address, or a host: then all workers there are meant.
+    """
+
+    request: str
+    worker: str
+
+
+class RequestAudit(Message, frozen=True):
+    """From anybody who wants to know what became of a job's elements; answered ``AuditReported`` or refused."""
+
+    request: str
+    job: str
 
 
 class RequestStatus(Message, frozen=True):
@@ -165,22 +199,24 @@ class RequestRefused(Message, frozen=True):
     """An ask can not be granted, now or ever. ``request`` is the ask's request, client or worker id.
 
     ``error`` names a class of ``zmqdata.errors``; the receiver raises it at the user's call. Where a pipeline is at
-    fault, ``failure`` has all that is known, in the form of ``Block.failure``, and is raised instead.
+    fault, ``failure`` has all that is known, in the form of ``Block.failure``, and is raised instead. ``given_up``:
+    what the client held was given to others; while its iteration goes on it may join again.
     """
 
     request: str
     error: str
     text: str
     failure: bytes = b""
+    given_up: bool = False
 
 
 class IterationOpened(Message, frozen=True):
     """The client is part of the iteration and may open links to its workers.
 
     ``delivered``: so many elements training loops have taken already; ``finished``: these were all; ``shared``: other
-    clients read it too. ``step``: where a numbered consumer begins. For a checkpoint of it: the ``seed`` and
-    ``num_shards`` of the iteration, the ``fingerprint`` of its dataset, the splits that no task needs any more per
-    source, and what was ``delivered_before`` of each task that is not settled.
+    clients read it too. ``step``: where a numbered consumer begins. ``lease``: None where it needs none. For a
+    checkpoint of it: the ``seed`` and ``num_shards`` of the iteration, the ``fingerprint`` of its dataset, the splits
+    that no task needs any more per source, and what was ``delivered_before`` of each task that is not settled.
     """
 
     client: str
@@ -190,6 +226,7 @@ class IterationOpened(Message, frozen=True):
     finished: bool = False
     shared: bool = False
     step: int = 0
+    lease: Lease | None = None
     seed: int = 0
     num_shards: int = 0
     fingerprint: str = ""
@@ -205,11 +242,16 @@ class ResumeAwaited(Message, frozen=True):
 
 
 class ClientHeartbeatAnswered(Message, frozen=True):
-    """Acknowledges reports up to ``report``; carries the task list when the client's is out of date."""
+    """Acknowledges reports up to ``report``; carries the task list when the client's is out of date.
+
+    ``lease`` counts from the sending of heartbeat ``beat``; None: the client may hand out what it has at any time.
+    """
 
     client: str
     report: int
     task_list: TaskList | None
+    beat: int = 0
+    lease: Lease | None = None
 
 
 class TasksChanged(Message, frozen=True):
@@ -234,6 +276,20 @@ class IterationClosed(Message, frozen=True):
     """The client is forgotten; its last report has been counted."""
 
     client: str
+
+
+class DrainStarted(Message, frozen=True):
+    """These workers, by address, get no more tasks and will leave. Whether they have says the dispatcher's status."""
+
+    request: str
+    workers: tuple[str, ...]
+
+
+class AuditReported(Message, frozen=True):
+    """What became of splits and elements, in a JSON array with an object for each repetition of the job."""
+
+    request: str
+    audit: bytes
 
 
 class StatusReported(Message, frozen=True):

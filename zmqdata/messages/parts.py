@@ -216,6 +216,16 @@ class TaskDefinition(Struct, frozen=True):
     task_timeout: float | None = None
 
 
+class Lease(Struct, frozen=True):
+    """For how many ``seconds`` after a client has said what is answered it may hand out what it holds.
+
+    ``alone``: nobody else reads, so it needs no further answer, as long as it is not itself kept from running.
+    """
+
+    seconds: float
+    alone: bool = False
+
+
 class TaskReport(Struct, frozen=True):
     """What a worker says of a task it hosts: elements produced, total once known, seconds without progress.
 
@@ -223,7 +233,8 @@ class TaskReport(Struct, frozen=True):
     them; the dispatcher begins a new attempt, which makes them again. ``skipped``: elements that each trainer of a
     shared cache was too slow for. ``dropped``: elements at its end that were too few for a round. ``failure``: why the
     task as a whole can not run, in the form of ``Block.failure``; it has no end then. ``busy``: the seconds
-    for which it has been in one call of a user's function, or has made one element, and ``crumb``: which.
+    for which it has been in one call of a user's function, or has made one element, and ``crumb``: which. ``left_out``:
+    elements that could not be made, and were left out as the pipeline wants it, known at the end.
     """
 
     task: int
@@ -237,6 +248,7 @@ class TaskReport(Struct, frozen=True):
     failure: bytes = b""
     busy: float = 0.0
     crumb: Crumb | None = None
+    left_out: int = 0
 
 
 class StreamGrant(Struct, frozen=True):

@@ -33,12 +33,14 @@ class WorkerHeartbeat(Message, frozen=True):
     The dispatcher answers ``WorkerHeartbeatAnswered`` and sends ``HostTask`` for tasks that are missing in it and
     ``DropTask`` for tasks that should not be there, and ``ReleaseClient`` for ``clients`` that read no more: a lost
     message heals with the next heartbeat. ``readers`` are those of them that spoke to the worker in the last seconds.
+    ``draining``: it will leave; it gets no more tasks, and what it has goes to others as soon as there are any.
     """
 
     worker: str
     tasks: tuple[TaskReport, ...]
     clients: tuple[str, ...]
     readers: tuple[str, ...] = ()
+    draining: bool = False
 
 
 class RequestSplits(Message, frozen=True):
@@ -158,12 +160,14 @@ class WorkerHeartbeatAnswered(Message, frozen=True):
     """The dispatcher is alive. ``known=False``: it does not know the worker, which registers again.
 
     ``unwanted``: of coordinated tasks of which a consumer has no client: how many rounds nobody waits for, per
-    consumer.
+    consumer. ``draining``: the worker gets no more tasks; it leaves when those that it has are gone. Also sent without
+    being asked.
     """
 
     worker: str
     known: bool
     unwanted: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    draining: bool = False
 
 
 class Probe(Message, frozen=True):

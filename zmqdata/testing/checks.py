@@ -177,8 +177,13 @@ class Laws:
         task = self.state.tasks.get(element[0])
         return task is not None and element[1] in task.delivered
 
-    def handed_out(self, client: str, header: m.Block, names: tuple[Name, ...], first: int, stop: int) -> None:
-        """Checks elements that a training loop takes: nobody has them, and they come in order."""
+    def handed_out(
+        self, client: str, header: m.Block, names: tuple[Name, ...], first: int, stop: int, alone: bool = False
+    ) -> None:
+        """Checks elements that a training loop takes: nobody has them, they come in order, and under a lease.
+
+        ``alone``: as far as the client knows nobody else reads, so it needs none.
+        """
         key = (client, header.task, header.attempt)
         number = header.first + first
         if number <= self.last.get(key, -1) and not self.gone:
@@ -186,6 +191,8 @@ class Laws:
         self.last[key] = header.first + stop - 1
         elements = {(header.task, header.first + at): names[at] for at in range(first, stop)}
         if client in self.gone or client not in self.state.client_iteration:
+            if client in self.gone and not alone:
+                self.fail(f"{client} hands out {sorted(elements)[:3]} without a lease", client, header.task)
             for element, name in elements.items():
                 self.names.setdefault(element, name)
             self.lost |= elements.keys()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from zmqdata.core.dispatcher import DispatcherTimes
 from zmqdata.testing.runner import SimulatedPipeline
-from zmqdata.testing.scenario import NEVER, PATIENCE, Scenario
+from zmqdata.testing.scenario import NEVER, PATIENCE, RATES, Scenario
 from zmqdata.testing.world import World
 
 
@@ -28,7 +28,7 @@ class CoordinatedScenario(Scenario):
             mode,
             pipeline,
             self._faults(),
-            DispatcherTimes(gc_timeout=NEVER),
+            DispatcherTimes(client_timeout=draw.choice([2.0, 4.0, 15.0]), gc_timeout=NEVER),
             shards=draw.randint(1, 4) if mode == "DATA" else 0,
             journalled=True,
             num_consumers=draw.choice([1, 2, 3, 4]),
@@ -52,6 +52,7 @@ class CoordinatedScenario(Scenario):
         def add() -> None:
             limit = self.random.choice([None, None, 1, 5])
             client = self.world.add_client(limit=limit, consumer=consumer)
+            client.rate = self.random.choice(RATES)
             self.world.laws.tell(client.name, f"joins as consumer {consumer}")
 
         return add

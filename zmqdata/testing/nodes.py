@@ -48,6 +48,8 @@ class Node:
         self.name = name
         self.core = core
         self.alive = True
+        self.rate = 1.0
+        self.missed: list[object] | None = None
         self.random = random.Random(f"{world.seed}/{name}")
         self._period = self.random.uniform(0.2, 0.4)
         world.network.join(name, self.receive)
@@ -55,7 +57,8 @@ class Node:
 
     def _tick(self) -> None:
         if self.alive:
-            self.feed(c.Tick())
+            if self.missed is None:
+                self.feed(c.Tick())
             self.world.clock.after(self._period, self._tick)
 
     def receive(self, sender: Hashable, message: Any) -> None:
@@ -64,14 +67,36 @@ class Node:
 
     def feed(self, event: object) -> None:
         """Has the core decide, the laws checked, and the commands carried out."""
-        if self.alive:
-            self.obey(event, self.core.handle(self.world.clock.now, event))
+        if self.missed is not None:
+            self.missed.append(event)
+        elif self.alive:
+            self.obey(event, self.core.handle(self.now, event))
+
+    @property
+    def now(self) -> float:
+        """The time by its own clock, which may run at another ``rate`` than the world's."""
+        return self.world.clock.now * self.rate
+
+    def freeze(self, seconds: float) -> None:
+        """Does nothing for a while, as after SIGSTOP; what comes meanwhile waits for it."""
+        if self.missed is None:
+            self.missed = []
+            self.world.clock.after(seconds, self._thaw)
+
+    def _thaw(self) -> None:
+        missed, self.missed = self.missed or [], None
+        self.awake()
+        for event in missed:
+            self.feed(event)
 
     def obey(self, event: object, commands: list[object]) -> None:
         """Carries out what the core made of an event."""
         self.world.laws.check(self.name, self.core, event, commands)
         for command in commands:
             self.carry_out(command)
+
+    def awake(self) -> None:
+        """Goes on after it was frozen, before it hears what it has missed."""
 
     def soon(self, event: object) -> None:
         """Feeds an event once the present one is done with."""

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from zmqdata import commands as c
+from zmqdata import messages as m
 from zmqdata.core.dispatcher import DispatcherTimes
 from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.runner import SimulatedPipeline
@@ -14,6 +16,8 @@ from zmqdata.testing.world import DISPATCHER, SimulatedClient, SimulatedWorker, 
 STORM = 10.0
 PATIENCE = 90.0
 NEVER = 100_000.0
+RATES = (1.0, 1.0, 0.95, 0.999, 1.05)
+"""How fast the clocks of clients run."""
 
 
 class Scenario:
@@ -44,7 +48,7 @@ class Scenario:
 
     def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
         mode = self.random.choice(["DYNAMIC", "DYNAMIC", "DYNAMIC", "OFF", "DATA"])
-        times = DispatcherTimes(gc_timeout=NEVER)
+        times = DispatcherTimes(client_timeout=self.random.choice([2.0, 4.0, 15.0]), gc_timeout=NEVER)
         shards = self.random.randint(1, 4) if mode == "DATA" else 0
         return World(seed, mode, pipeline, self._faults(), times, shards=shards, journalled=True)
 
@@ -82,6 +86,8 @@ class Scenario:
             self.kill_worker,
             self.kill_worker,
             self.leave_worker,
+            self.drain_worker,
+            self.drain_worker,
             self.slow_worker,
             self.slow_worker,
             self.add_client,
@@ -89,8 +95,11 @@ class Scenario:
             self.kill_client,
             self.close_client,
             self.stall_client,
+            self.freeze_client,
+            self.freeze_client,
             self.cut_worker,
             self.cut_worker,
+            self.cut_client,
             self.cut_client,
             self.cut_data,
             self.worsen,
@@ -114,6 +123,7 @@ class Scenario:
     def add_client(self) -> None:
         """A training loop joins."""
         client = self.world.add_client(limit=self.random.choice([None, None, 1, 5]))
+        client.rate = self.random.choice(RATES)
         self.world.laws.tell(client.name, "joins")
 
     def kill_worker(self) -> None:
@@ -131,6 +141,15 @@ class Scenario:
         if worker is not None:
             self.world.laws.tell(worker.name, "leaves")
             worker.leave()
+
+    def drain_worker(self) -> None:
+        """A worker hands its tasks over and ends, as it was told itself, or by way of the dispatcher."""
+        worker = self._some_worker()
+        if worker is not None and self.random.random() < 0.5:
+            self.world.laws.tell(worker.name, "is drained")
+            worker.drain()
+        elif worker is not None:
+            self.world.dispatcher.feed(c.Received("somebody", m.DrainWorker("request", worker.name)))
 
     def slow_worker(self) -> None:
         """A worker takes a second or two for what it made at once before."""
@@ -161,6 +180,14 @@ class Scenario:
             seconds = self.random.choice([2.0, 20.0, 60.0])
             self.world.laws.tell(client.name, f"stalls for {seconds} s")
             client.stalled_until = self.world.clock.now + seconds
+
+    def freeze_client(self) -> None:
+        """A client is stopped, as by SIGSTOP or with the lid of a laptop, and goes on later."""
+        client = self._some_client()
+        if client is not None:
+            seconds = self.random.choice([1.0, 6.0, 14.0, 16.0, 30.0])
+            self.world.laws.tell(client.name, f"is frozen for {seconds} s")
+            client.freeze(seconds)
 
     def _cut(self, one: str, other: str) -> None:
         seconds = self.random.choice([0.3, 2.0, 5.0, 25.0])

@@ -6,6 +6,7 @@ decided by ``zmqdata.testing.scenario``, what must hold is checked by ``zmqdata.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -44,6 +45,7 @@ class SimulatedWorker(Node):
         profile = WorkerProfile(name, name, buffer_bytes=buffer_bytes, deaths=deaths)
         super().__init__(world, name, WorkerCore(profile))
         self.runners: dict[tuple[int, int], SimulatedRunner] = {}
+        self._leaving = False
         self._carriers: dict[type[Any], Callable[[Any], None]] = {
             c.StartTask: self._start,
             c.StopTask: self._stop,
@@ -96,6 +98,16 @@ class SimulatedWorker(Node):
         self.world.network.bind(command.link, self.name)
         event = c.LinkBound(command.link, f"data-of-{self.name}", "secret")
         self.world.clock.after(self.random.uniform(0.0, 0.01), lambda: self.feed(event))
+
+    def obey(self, event: object, commands: list[object]) -> None:
+        super().obey(event, commands)
+        if self.core.draining.done and not self._leaving:
+            self._leaving = True
+            self.leave()
+
+    def drain(self) -> None:
+        """Is told to hand its tasks over and to leave."""
+        self.feed(c.DrainRequested(self.random.choice([0.0, 2.0, 7.0])))
 
     def leave(self) -> None:
         """Ends in good order."""
@@ -164,6 +176,7 @@ class SimulatedClient(Node):
             c.Deliver: self._deliver,
             c.Weave: self._weave,
             c.Finish: self._finished,
+            c.DropQueued: lambda x: self.queue.clear(),
             c.Closed: self._closed,
         }
 
@@ -205,11 +218,17 @@ class SimulatedClient(Node):
             wait = max(self.pace * self.random.uniform(0.5, 1.5), self.stalled_until - self.world.clock.now)
             self.world.clock.after(wait, self._step)
 
+    def awake(self) -> None:
+        """Its training loop may be faster than whoever listens to the network."""
+        if self.random.random() < 0.5:
+            self._step()
+
     def _step(self) -> None:
         self._planned = False
         if not self.alive or self.outcome is not None:
             return
-        if self.stalled_until > self.world.clock.now:
+        waits = self.missed is not None or (self.queue and not self.core.lease.holds(self.now))
+        if waits or self.stalled_until > self.world.clock.now:
             self._plan()
             return
         if self.queue:
@@ -229,10 +248,11 @@ class SimulatedClient(Node):
         self.taken += stop - first
         self.world.progress = self.world.clock.now
         if self.consumer is None:
-            self.world.laws.handed_out(self.name, header, taking.names, first, stop)
+            alone = self.core.lease.alone or self.core.lease.until == math.inf
+            self.world.laws.handed_out(self.core.client, header, taking.names, first, stop, alone)
         else:
             step = self.core.reading.steps if taking.step is None else taking.step
-            self.world.steps.handed_out(self.name, self.consumer, step, header, taking.names[first:stop], first)
+            self.world.steps.handed_out(self.core.client, self.consumer, step, header, taking.names[first:stop], first)
         size = header.size if stop == header.count else 0
         self.feed(c.HandedOut(header.task, header.attempt, header.first + first, header.first + stop, size))
         self.had.add(header.task, header.first + first, taking.names[first:stop])

@@ -69,8 +69,11 @@ def run_worker(config: WorkerConfig, stop: StopSignals, report: TextIO, crumbs: 
             if stop.wait(0.0):
                 return
         print("ready", server.address, file=report, flush=True)
-        while not stop.wait(LOOK_AROUND):
+        while not stop.wait(LOOK_AROUND) and not server.drained:
             server.wait_registered(0)  # raises when there is no dispatcher any more
+        if not stop.hurried:
+            print("draining", file=report, flush=True)
+            server.drain()
         exit_within(LAST_SECONDS + config.shutdown_quiet_period_ms / 1000, 0)
     finally:
         crumbs.end()

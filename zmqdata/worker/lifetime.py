@@ -23,6 +23,8 @@ PR_SET_PDEATHSIG = 1
 class StopSignals:
     """Counts SIGTERM and SIGINT. The first asks to stop; the second ends the process at once.
 
+    ``hurried``: it was SIGINT, from somebody who sits there and waits.
+
     Made in the main thread, as early as possible. Other signals given as ``waking`` only end a wait.
 
     Example:
@@ -37,6 +39,7 @@ class StopSignals:
 
     def __init__(self, waking: tuple[signal.Signals, ...] = ()) -> None:
         self.received = 0
+        self.hurried = False
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -46,6 +49,7 @@ class StopSignals:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received += 1
+        self.hurried = number == signal.SIGINT
         if self.received > 1:
             os._exit(SIGNALLED + number)
 

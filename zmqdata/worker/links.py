@@ -16,9 +16,17 @@ import zmq
 
 from zmqdata import commands as c
 from zmqdata import wire
+from zmqdata.config import DATA_PORT_MARK, PORT_MARK, WorkerConfig
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.transport import sockets
-from zmqdata.transport.addresses import bind_endpoint, host_token, split_address
+from zmqdata.transport.addresses import (
+    announced_address,
+    announced_host,
+    bind_endpoint,
+    host_token,
+    join_address,
+    split_address,
+)
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.local import Handover, token_of_process
 from zmqdata.transport.loop import Loop
@@ -218,3 +226,17 @@ class LinkSockets:
         self._check.close()
         if self._folder is not None:
             self._folder.close()
+
+
+def data_address(config: WorkerConfig, dispatcher_endpoint: str) -> Callable[[int], str]:
+    """What clients are told to connect to for elements, given the port that is bound.
+
+    Example:
+        >>> data_address(WorkerConfig("10.0.0.1:1", data_transfer_address="gate:%dts_port%"), "tcp://10.0.0.1:1")(7000)
+        'gate:7000'
+    """
+    if config.data_transfer_address:
+        advertised = config.data_transfer_address.replace(DATA_PORT_MARK, PORT_MARK)
+        return lambda port: announced_address(config.host, advertised, dispatcher_endpoint, port)
+    host = announced_host(config.host, config.worker_address, dispatcher_endpoint)
+    return lambda port: join_address(host, port)

@@ -292,4 +292,4 @@ class TaskRunner:
         self._output.hand_over()
         self.quarantine.end()
         if not self._stopped:
-            self._tell(c.Exhausted(*self.key, self._output.number, dropped))
+            self._tell(c.Exhausted(*self.key, self._output.number, dropped, self.quarantine.total))

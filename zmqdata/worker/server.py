@@ -18,7 +18,8 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.commands import saves as s
-from zmqdata.config import DATA_PORT_MARK, DATA_TRANSPORTS, PORT_MARK, WorkerConfig
+from zmqdata.config import DATA_TRANSPORTS, WorkerConfig
+from zmqdata.core.draining import DRAIN_SECONDS
 from zmqdata.core.worker import WorkerCore, WorkerProfile
 from zmqdata.core.written import Written
 from zmqdata.errors import BY_NAME, DataServiceError, ProtocolError
@@ -27,10 +28,8 @@ from zmqdata.settings import check_type, check_wait
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import (
     announced_address,
-    announced_host,
     bind_endpoint,
     check_addresses,
-    join_address,
     parse_service,
     somebody_listens,
     split_address,
@@ -41,7 +40,7 @@ from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 from zmqdata.worker.chunkwriter import ChunkWriter
 from zmqdata.worker.crumbs import CrumbFile, Note, crumb_of
-from zmqdata.worker.links import LinkSockets
+from zmqdata.worker.links import LinkSockets, data_address
 from zmqdata.worker.partcache import PartCache
 from zmqdata.worker.runner import TaskRunner
 from zmqdata.worker.status import status_of
@@ -53,6 +52,7 @@ RUNNER_PATIENCE = 0.5
 BUSY_AFTER = 0.5
 """Seconds at the same thing that are worth a word."""
 ANSWER_PATIENCE = 5.0
+LOOK_AROUND = 0.5
 
 
 class WorkerShell:
@@ -105,6 +105,7 @@ class WorkerShell:
         self.ended_unregistered = False
         self.quiet = False
         self.emptied = threading.Event()
+        self.drained = threading.Event()
         self.refusal: DataServiceError | None = None
         self.loop.read(self.router, self._receive_client)
         self.loop.read(self.dispatcher, self._receive_dispatcher)
@@ -187,6 +188,12 @@ class WorkerShell:
             self.registered.set()
         if self.quiet and not self.core.owes_elements:
             self.emptied.set()
+        if self.core.draining.done:
+            self.drained.set()
+
+    def drain(self, patience: float) -> None:
+        """Has the tasks handed over to other workers; ``drained`` is set when they are, or the time is up."""
+        self._handle(c.DrainRequested(patience))
 
     def _report_soon(self, event: object) -> None:
         self.loop.post(lambda: self._handle(event))
@@ -277,20 +284,6 @@ class WorkerShell:
     def _refused(self, command: c.Finish) -> None:
         self.refusal = BY_NAME.get(command.error, DataServiceError)(command.text)
         self.registered.set()
-
-
-def data_address(config: WorkerConfig, dispatcher_endpoint: str) -> Callable[[int], str]:
-    """What clients are told to connect to for elements, given the port that is bound.
-
-    Example:
-        >>> data_address(WorkerConfig("10.0.0.1:1", data_transfer_address="gate:%dts_port%"), "tcp://10.0.0.1:1")(7000)
-        'gate:7000'
-    """
-    if config.data_transfer_address:
-        advertised = config.data_transfer_address.replace(DATA_PORT_MARK, PORT_MARK)
-        return lambda port: announced_address(config.host, advertised, dispatcher_endpoint, port)
-    host = announced_host(config.host, config.worker_address, dispatcher_endpoint)
-    return lambda port: join_address(host, port)
 
 
 def _profile(config: WorkerConfig, address: str, deaths: tuple[m.Death, ...]) -> WorkerProfile:
@@ -409,6 +402,32 @@ class WorkerServer(Server[WorkerShell]):
         if shell.refusal is not None:
             raise shell.refusal
         return not shell.ended_unregistered
+
+    def drain(self, timeout: float = DRAIN_SECONDS) -> None:
+        """Takes no more tasks, and waits until other workers have those that it hosts. It is not stopped by that.
+
+        Nothing is lost or comes twice, whether or not somebody takes them. Copies of the input (mode OFF) are no task
+        that another worker could go on with; ``shutdown_quiet_period_ms`` is for them.
+
+        Args:
+            timeout: how many seconds to wait for workers that take the tasks.
+
+        Raises:
+            TypeError, ValueError: ``timeout`` is no time.
+
+        Ours: tf.data's worker leaves its tasks behind.
+        """
+        check_wait("timeout", timeout)
+        shell = self._own_shell()
+        if shell is not None and not self._stopped.is_set():
+            shell.loop.post(lambda: shell.drain(timeout))
+            shell.drained.wait(timeout + LOOK_AROUND)
+
+    @property
+    def drained(self) -> bool:
+        """Whether it was told to drain, here or by the dispatcher, and may be stopped."""
+        shell = self._own_shell()
+        return shell is not None and shell.drained.is_set()
 
     def num_tasks(self) -> int:
         """How many tasks it hosts now."""

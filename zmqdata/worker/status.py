@@ -28,6 +28,7 @@ def status_of(
         "worker": core.profile.address,
         "config": asdict(config),
         "registered": core.registered,
+        "draining": core.draining.begun,
         "tasks": [_task(task) | left_out.get(task.key, NOTHING_LEFT_OUT) for task in core.tasks.values()],
         "finished_tasks": [task.definition.task for task in core.tasks.values() if task.total is not None],
         "deleted_tasks": list(core.dropped),

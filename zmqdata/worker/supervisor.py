@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 CONFIGURATION_ERROR = 2
 """Exit code of a child that can never start; its supervisor ends with the same."""
 GRACE = 5.0
+DRAIN_GRACE = 10.0
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
 HEALTHY_AFTER = 30.0
@@ -56,6 +57,7 @@ class Child:
     error: str = ""
     started: float = 0.0
     was_ready: bool = False
+    leaves: bool = False
     deaths: int = 0
     restart_at: float = field(default=0.0)
     untold: list[dict[str, Any]] = field(default_factory=list)
@@ -198,13 +200,13 @@ class Supervisor:
                 if code is not None:
                     return code
             self._look_at(child)
-            if child.process is None and time.monotonic() >= child.restart_at:
+            if child.process is None and not child.leaves and time.monotonic() >= child.restart_at:
                 self._start(child)
-        return None
+        return 0 if all(child.leaves and child.process is None for child in self.children) else None
 
     def _patience(self) -> float | None:
         now = time.monotonic()
-        due = [child.restart_at - now for child in self.children if child.process is None]
+        due = [child.restart_at - now for child in self.children if child.process is None and not child.leaves]
         limits = [child.crumbs.shortest_limit for child in self.children]
         due += [min(LOOK_EVERY, limit / 4) for limit in limits if limit]
         # Who notes the first time-out does not say so.
@@ -258,6 +260,8 @@ class Supervisor:
             child.was_ready = True
             child.untold.clear()
             self._say(text)
+        elif kind == "draining":
+            child.leaves = True
         elif kind == "error":
             child.error = text
 
@@ -271,6 +275,10 @@ class Supervisor:
         if returncode == CONFIGURATION_ERROR and not child.was_ready:
             self.error = child.error or "a child could not start; see the lines above"
             return CONFIGURATION_ERROR
+        if child.leaves:
+            log.info("%s was told to leave and %s", title, how)
+            self._discard(child)
+            return None
         lived = time.monotonic() - child.started
         child.deaths = 1 if lived >= HEALTHY_AFTER else child.deaths + 1
         self._discard(child)
@@ -310,8 +318,8 @@ class Supervisor:
         living = [child for child in self.children if child.process is not None]
         for child in living:
             assert child.process is not None
-            child.process.send_signal(signal.SIGTERM)
-        grace = GRACE + self._quiet_period
+            child.process.send_signal(signal.SIGINT if self._signals.hurried else signal.SIGTERM)
+        grace = (GRACE if self._signals.hurried else DRAIN_GRACE) + self._quiet_period
         deadline = time.monotonic() + grace
         for child in living:
             assert child.process is not None

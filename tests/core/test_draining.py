@@ -1,0 +1,58 @@
+"""Facts about a worker on its way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from zmqdata.core.draining import Draining, goes_on_elsewhere
+from zmqdata.messages import TaskDefinition
+
+TASK = TaskDefinition(1, 1, 1, "dataset", "digest", "DYNAMIC", 1, None, (), ())
+
+
+def task(**changes: Any) -> TaskDefinition:
+    return structs.replace(TASK, **changes)
+
+
+def quiet() -> Draining:
+    return Draining(lambda note: None)
+
+
+def test_a_worker_stays_while_others_may_take_its_tasks() -> None:
+    """It leaves when they are gone; asked again, the first time counts."""
+    draining = quiet()
+    assert draining.begin(10.0, 7.0, [TASK])
+    assert not draining.begin(16.0, 7.0, [TASK])
+    draining.look(16.9, [TASK])
+    assert not draining.done
+    draining.look(16.9, [])
+    assert draining.done
+
+
+def test_a_worker_leaves_in_time() -> None:
+    """What nobody has taken is told, once; copies are nobody's to take."""
+    notes: list[Any] = []
+    draining = Draining(notes.append)
+    draining.begin(10.0, 7.0, [TASK])
+    for now in (17.0, 18.0):
+        draining.look(now, [TASK, task(processing_mode="OFF")])
+    assert draining.done
+    assert [note.level for note in notes] == ["info", "warning"]
+    assert "nobody has taken 1 tasks in time" in notes[1].text
+
+
+def test_who_was_not_told_to_leave_stays() -> None:
+    """A worker without tasks waits for some."""
+    draining = quiet()
+    draining.look(1e9, [])
+    assert not draining.done
+
+
+def test_only_copies_end_with_their_worker() -> None:
+    """Parts of the input, and tasks that numbered consumers read in step, go on elsewhere."""
+    assert goes_on_elsewhere(task())
+    assert goes_on_elsewhere(task(processing_mode="DATA"))
+    assert goes_on_elsewhere(task(processing_mode="OFF", num_consumers=1))
+    assert not goes_on_elsewhere(task(processing_mode="OFF"))

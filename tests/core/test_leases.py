@@ -1,0 +1,69 @@
+"""Facts about what the dispatcher tells clients of their leases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zmqdata import messages as m
+from zmqdata.core.leases import SHARE, Leases
+from zmqdata.core.liveness import Member
+from zmqdata.core.rounds import Rounds
+from zmqdata.core.state import Iteration
+
+TIMEOUT = 10.0
+
+
+def iteration(mode: str = "DYNAMIC", clients: int = 1, **job: Any) -> Iteration:
+    made = Iteration(1, m.JobParameters("job", "dataset", mode, **job), 0, 1, [])
+    made.clients = {f"client {number}" for number in range(clients)}
+    if made.job.num_consumers is not None:
+        made.rounds = Rounds(made.job.num_consumers)
+    return made
+
+
+@pytest.mark.parametrize("mode", ["DYNAMIC", "DATA", "HINT"])
+@pytest.mark.parametrize(("clients", "alone"), [(1, True), (2, False)])
+def test_clients_are_told_whether_they_are_alone(mode: str, clients: int, alone: bool) -> None:
+    """A lease is a little shorter than the silence after which a client is given up."""
+    assert Leases(TIMEOUT).grant(iteration(mode, clients)) == m.Lease(SHARE * TIMEOUT, alone)
+
+
+def test_consumers_are_never_alone() -> None:
+    """The others of a coordinated job may be away; a single consumer has none."""
+    leases = Leases(TIMEOUT)
+    assert leases.grant(iteration(num_consumers=2)) == m.Lease(SHARE * TIMEOUT)
+    assert leases.grant(iteration("OFF", num_consumers=1)) == m.Lease(SHARE * TIMEOUT, alone=True)
+
+
+def test_where_everybody_gets_everything_nobody_needs_a_lease() -> None:
+    """Copies of the input, and trainers that share a cache, cost nobody anything by being away."""
+    leases = Leases(TIMEOUT)
+    assert leases.grant(iteration("OFF", 2)) is None
+    assert leases.grant(iteration(cache=True)) is None
+
+
+def test_who_believes_to_be_alone_lives_as_long_as_workers_hear_it() -> None:
+    """Others are given up by their silence towards us."""
+    leases = Leases(TIMEOUT)
+    member = Member("k", b"peer", heard=0.0, noticed=8.0)
+    assert not leases.is_over(member, 17.0)
+    assert leases.is_over(member, 18.0)
+    leases.heard(m.ClientHeartbeat("k", 0, 0, {}))
+    assert leases.is_over(member, 10.0)
+    leases.heard(m.ClientHeartbeat("k", 0, 0, {}, alone=True))
+    assert not leases.is_over(member, 17.0)
+    leases.heard(m.ClientHeartbeat("k", 0, 0, {}))
+    leases.forget("k")
+    assert not leases.is_over(member, 17.0)
+
+
+def test_a_new_dispatcher_takes_those_that_share_for_aware() -> None:
+    """The one before has told them; who read alone may not know of the next one."""
+    leases = Leases(TIMEOUT)
+    leases.resume([iteration(clients=2)])
+    assert leases.is_over(Member("client 1", b"peer", heard=0.0, noticed=8.0), 10.0)
+    leases = Leases(TIMEOUT)
+    leases.resume([iteration(clients=1)])
+    assert not leases.is_over(Member("client 0", b"peer", heard=0.0, noticed=8.0), 10.0)

@@ -1,0 +1,98 @@
+"""What is seen of workers that are told to leave while they are read from."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from zmqdata import Dataset, LocalCluster, distribute
+from zmqdata.client.calls import status
+from zmqdata.testing.cluster import await_condition
+
+pytestmark = pytest.mark.realprocess
+
+COUNT = 4_000
+OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 200, "buffer_bytes": 1 << 16}
+
+
+def reader(cluster: LocalCluster, mode: str = "distributed_epoch") -> Iterator[int]:
+    dataset = Dataset.range(COUNT).shuffle(100, seed=3).batch(2)
+    distributed = dataset.apply(distribute(mode, cluster.target, "job", max_outstanding_requests=16))
+    return (int(x) for batch in distributed for x in batch)
+
+
+def some(elements: Iterator[int], count: int = 200) -> list[int]:
+    return [next(elements) for _ in range(count)]
+
+
+def hosted(cluster: LocalCluster, address: str) -> int:
+    return sum(task["address"] == address for task in status(cluster.target)["tasks"])
+
+
+def test_a_worker_that_gets_sigterm_hands_its_tasks_over() -> None:
+    """It leaves at once, with exit code 0, and nothing is lost or comes twice."""
+    with LocalCluster(2, **OPTIONS) as cluster:
+        elements = reader(cluster)
+        found = some(elements)
+        first, second = cluster.workers
+        await_condition(lambda: hosted(cluster, first.address) and hosted(cluster, second.address), what="two tasks")
+        began = time.monotonic()
+        first.stop()
+        seconds = time.monotonic() - began
+        assert first.exit_code == 0  # type: ignore[attr-defined]  # a process has one
+        assert seconds < 4.0
+        found += list(elements)
+        assert sorted(found) == list(range(COUNT))
+
+
+def test_the_last_worker_waits_for_another() -> None:
+    """It goes on with its work until somebody has come who takes it."""
+    with LocalCluster(1, **OPTIONS) as cluster:
+        elements = reader(cluster)
+        found = some(elements)
+        last = cluster.workers[0]
+        last.signal(signal.SIGTERM)  # type: ignore[attr-defined]  # a process takes one
+        found += some(elements)
+        await_condition(lambda: any(one["draining"] for one in status(cluster.target)["workers"]), what="its leaving")
+        cluster.add_worker()
+        await_condition(lambda: not last.alive, what="the end of the first worker")
+        assert last.exit_code == 0  # type: ignore[attr-defined]  # a process has one
+        found += list(elements)
+        assert sorted(found) == list(range(COUNT))
+
+
+def test_a_worker_is_drained_from_the_command_line() -> None:
+    """The command returns when the worker has left; its supervisor does not start it again, and ends with 0."""
+    with LocalCluster(2, **OPTIONS) as cluster:
+        elements = reader(cluster)
+        found = some(elements)
+        worker = cluster.workers[1]
+        command = [sys.executable, "-m", "zmqdata", "drain", worker.address, "--dispatcher", cluster.target]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        assert (done.returncode, done.stdout) == (0, f"{worker.address} has left\n"), done.stderr
+        await_condition(lambda: not worker.alive, what="the end of the worker")
+        assert worker.exit_code == 0  # type: ignore[attr-defined]  # a process has one
+        found += list(elements)
+        assert sorted(found) == list(range(COUNT))
+        unknown = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        assert unknown.returncode == 2
+        assert "No worker" in unknown.stderr
+
+
+def test_ctrl_c_does_not_wait() -> None:
+    """The only worker leaves at once, and the iteration waits for another."""
+    with LocalCluster(1, **OPTIONS) as cluster:
+        elements = reader(cluster)
+        some(elements)
+        worker = cluster.workers[0]
+        began = time.monotonic()
+        worker.signal(signal.SIGINT)  # type: ignore[attr-defined]  # a process takes one
+        await_condition(lambda: not worker.alive, what="the end of the worker")
+        assert time.monotonic() - began < 4.0
+        assert worker.exit_code == 0  # type: ignore[attr-defined]  # a process has one

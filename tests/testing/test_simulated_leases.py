@@ -1,0 +1,131 @@
+"""Facts about leases in simulated worlds: who was silent for too long hands out nothing that others were given."""
+
+from __future__ import annotations
+
+import pytest
+
+from zmqdata import commands as c
+from zmqdata.core.dispatcher import DispatcherTimes
+from zmqdata.testing import SimulatedPipeline, World
+from zmqdata.testing.world import DISPATCHER, SimulatedClient
+
+TIMEOUT = 5.0
+PIPELINE = SimulatedPipeline(splits=1500, most=1)
+
+
+def two_readers(seed: int, mode: str = "DYNAMIC") -> tuple[World, SimulatedClient, SimulatedClient]:
+    """A world in which two training loops read slowly, and have begun."""
+    times = DispatcherTimes(client_timeout=TIMEOUT)
+    world = World(seed, mode, PIPELINE, times=times, shards=2 if mode == "DATA" else 0, journalled=True)
+    for _ in range(2):
+        world.add_worker()
+    first, second = (world.add_client(limit=50) for _ in range(2))
+    for client in (first, second):
+        client.pace, client.gulp = 0.05, 2
+    world.run_until(lambda: min(first.taken, second.taken) > 20)
+    world.clock.advance(2.0)
+    return world, first, second
+
+
+def finish(world: World) -> None:
+    """Lets everybody read to the end, and checks that everything came once."""
+    world.run_until(lambda: world.all_done)
+    world.clock.advance(8.0)
+    world.add_client()
+    world.run_until(lambda: world.all_done)
+    world.clock.advance(3.0)
+    world.laws.check_end()
+
+
+def last_taken(world: World, client: SimulatedClient, seconds: float) -> float:
+    """When a client took something last, of so many seconds that pass."""
+    until, taken, when = world.clock.now + seconds, client.taken, world.clock.now
+    while world.clock.now < until:
+        world.clock.run_next()
+        if client.taken > taken:
+            taken, when = client.taken, world.clock.now
+    return when
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
+def test_a_frozen_client_joins_again(seed: int, mode: str) -> None:
+    """What it held goes to the other one; awake, it hands out nothing of that and reads on under another name."""
+    world, frozen, _ = two_readers(seed, mode)
+    frozen.freeze(3 * TIMEOUT)
+    world.clock.advance(2 * TIMEOUT)
+    assert frozen.name in world.laws.gone
+    before = frozen.taken
+    finish(world)
+    assert frozen.core.client == f"{frozen.name}.1"
+    assert frozen.taken > before
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_client_whose_answers_are_lost_stops_in_time(seed: int) -> None:
+    """It is heard, so nobody gives it up; after one lease it waits, and goes on with what it has when it hears."""
+    world, deaf, _ = two_readers(seed)
+    deaf.stalled_until = world.clock.now + 1.0
+    world.network.cut(DISPATCHER, deaf.name, both_ways=False)
+    began = world.clock.now
+    assert began + 2.0 < last_taken(world, deaf, 20.0) < began + TIMEOUT
+    assert deaf.name not in world.laws.gone
+    before = deaf.taken
+    world.network.heal(DISPATCHER, deaf.name)
+    world.run_until(lambda: deaf.taken > before)
+    assert deaf.core.client == deaf.name
+    finish(world)
+
+
+@pytest.mark.parametrize("rate", [0.92, 1.0, 1.1])
+def test_a_client_that_is_not_heard_stops_in_time(rate: float) -> None:
+    """Before the dispatcher gives it up it hands out nothing more, though its clock is slow, or fast."""
+    world, mute, _ = two_readers(7)
+    mute.rate = rate
+    world.clock.advance(3.0)
+    world.network.cut(mute.name, DISPATCHER, both_ways=False)
+    world.run_until(lambda: mute.name in world.laws.gone)
+    taken = mute.taken
+    world.clock.advance(10.0)
+    assert mute.taken == taken
+    world.network.heal(mute.name, DISPATCHER)
+    finish(world)
+    assert mute.core.client == f"{mute.name}.1"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_only_client_reads_on_and_another_may_join(seed: int) -> None:
+    """Cut off from the dispatcher it reads on for long; a second client does not cost it what it holds."""
+    world = World(seed, pipeline=PIPELINE, times=DispatcherTimes(client_timeout=TIMEOUT), journalled=True)
+    world.add_worker()
+    only = world.add_client(limit=50)
+    only.pace, only.gulp = 0.1, 1
+    world.run_until(lambda: only.taken > 20)
+    world.clock.advance(1.5)
+    world.network.cut(only.name, DISPATCHER)
+    before = only.taken
+    world.clock.advance(6 * TIMEOUT)
+    assert only.taken > before + 100
+    other = world.add_client(limit=50)
+    world.clock.advance(2 * TIMEOUT)
+    assert other.taken
+    assert only.name not in world.laws.gone
+    world.network.heal(only.name, DISPATCHER)
+    finish(world)
+    assert only.core.client == only.name
+
+
+def test_a_new_dispatcher_waits_for_one_lease() -> None:
+    """Nobody who was there before is given up earlier, and all are told their lease again."""
+    world, first, second = two_readers(3)
+    world.network.cut(first.name, DISPATCHER)
+    world.clock.advance(TIMEOUT - 1.0)
+    world.restart_dispatcher(0.5)
+    back = world.clock.now + 0.5
+    world.run_until(lambda: first.name in world.laws.gone)
+    assert world.clock.now >= back + TIMEOUT
+    world.network.heal(first.name, DISPATCHER)
+    finish(world)
+    assert second.core.client == second.name
+    opened = [what for _, who, what in world.laws.story if who == first.name and isinstance(what, c.DropQueued)]
+    assert len(opened) == 1

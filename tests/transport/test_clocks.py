@@ -1,0 +1,15 @@
+"""Facts about the clock of leases."""
+
+from __future__ import annotations
+
+import time
+
+from zmqdata.transport.clocks import boottime
+
+
+def test_the_clock_goes_on() -> None:
+    """It never goes back, and is at least as far as one that stands still while the machine sleeps."""
+    before = boottime()
+    assert boottime() >= before
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        assert boottime() >= time.monotonic() - 1.0

@@ -1,0 +1,195 @@
+"""The commands that ask servers, or a folder, how things stand, or tell a worker to leave. They start nothing.
+
+Imports that take time are made by the command that needs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zmqdata.commandline import (
+    PRECEDENCE,
+    Arguments,
+    add_settings,
+    check_dispatcher_named,
+    chosen_settings,
+    complain,
+    guarded,
+    say,
+)
+from zmqdata.settings import check_settings, setting
+from zmqdata.transport.addresses import endpoint_host, parse_service, resolve_host
+
+# --- status
+
+
+@dataclass(frozen=True)
+class StatusSettings:
+    """Whom to ask how things stand, and how to print it."""
+
+    dispatcher_address: str = setting(
+        "",
+        "where the dispatcher listens, as it says when it is ready",
+        flag="--dispatcher",
+        metavar="tcp://HOST:PORT",
+        variable="ZMQDATA_DISPATCHER",
+    )
+    worker: str | None = setting(
+        None, "ask this worker instead of the dispatcher; the dispatcher's status has its address", metavar="ADDR"
+    )
+    json: bool = setting(False, "print one JSON object instead of tables")
+    timeout: float = setting(5.0, "how long to wait for an answer, in seconds", metavar="S")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+def status_main(arguments: Sequence[str], program: str = "zmqdata status") -> int:
+    """Prints workers, jobs, tasks and rates; returns the exit code, 1 when nobody answers."""
+    parser = Arguments(
+        prog=program,
+        description="Lists workers, jobs, tasks and rates of a dispatcher, or what one worker has.",
+        epilog=PRECEDENCE,
+    )
+    add_settings(parser, StatusSettings)
+    chosen = parser.parse_args(arguments)
+    return guarded(program, lambda: show_status(chosen))
+
+
+def show_status(chosen: argparse.Namespace) -> int:
+    """Asks a dispatcher or a worker how things stand and prints the answer."""
+    wanted = chosen_settings(StatusSettings, chosen)
+    if not wanted.worker:
+        check_dispatcher_named(chosen, StatusSettings, "which dispatcher?")
+    service = wanted.worker or wanted.dispatcher_address
+    host = endpoint_host(parse_service(service))
+    if host is not None:
+        resolve_host(host)
+    from zmqdata.client.calls import status
+
+    found = status(service, wanted.timeout)
+    if wanted.json:
+        say(json.dumps(found, indent=2))
+        return 0
+    from rich.console import Console
+
+    from zmqdata.statustables import status_tables
+
+    console = Console()
+    for table in status_tables(found):
+        console.print(table)
+    return 0
+
+
+# --- drain
+
+
+@dataclass(frozen=True)
+class DispatcherSettings:
+    """Which dispatcher to ask, and for how long."""
+
+    dispatcher_address: str = setting(
+        "",
+        "where the dispatcher listens, as it says when it is ready",
+        flag="--dispatcher",
+        metavar="tcp://HOST:PORT",
+        variable="ZMQDATA_DISPATCHER",
+    )
+    timeout: float = setting(15.0, "how long to wait, in seconds", metavar="S")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+def drain_main(arguments: Sequence[str], program: str = "zmqdata drain") -> int:
+    """Has a worker hand over its tasks and end; returns the exit code, 1 when it has not in time."""
+    parser = Arguments(
+        prog=program,
+        description="Has a worker hand its tasks over to other workers and end, with exit code 0, and waits for that. "
+        "Nothing is lost or comes twice.",
+        epilog=PRECEDENCE,
+    )
+    parser.add_argument("worker", metavar="WORKER", help="its address or name, as status shows it, or a host")
+    add_settings(parser, DispatcherSettings)
+    chosen = parser.parse_args(arguments)
+    return guarded(program, lambda: drain_worker(chosen, program))
+
+
+def drain_worker(chosen: argparse.Namespace, program: str) -> int:
+    """Asks for the drain and waits for its end."""
+    wanted = chosen_settings(DispatcherSettings, chosen)
+    check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
+    from zmqdata.client.draining import drain
+
+    left, stayed = drain(wanted.dispatcher_address, chosen.worker, wanted.timeout)
+    for address in left:
+        say(f"{address} has left")
+    if not stayed:
+        return 0
+    return complain(program, f"{', '.join(stayed)} has not left within {wanted.timeout:g} s", 1)
+
+
+# --- audit
+
+
+def audit_main(arguments: Sequence[str], program: str = "zmqdata audit") -> int:
+    """Prints what became of a job's splits and elements; returns the exit code, 1 when nobody answers."""
+    parser = Arguments(
+        prog=program,
+        description="Tells what became of a job: splits handed out, finished and re-hosted, elements delivered to each "
+        "client, duplicates dropped, elements left out.",
+        epilog=PRECEDENCE,
+    )
+    parser.add_argument("job", metavar="JOB", help="the name of the job, as 'zmqdata status' shows it")
+    add_settings(parser, DispatcherSettings)
+    parser.add_argument("--json", action="store_true", help="print a JSON array with an object for each repetition")
+    chosen = parser.parse_args(arguments)
+    return guarded(program, lambda: show_audit(chosen))
+
+
+def show_audit(chosen: argparse.Namespace) -> int:
+    """Asks for the audit of a job and prints it."""
+    wanted = chosen_settings(DispatcherSettings, chosen)
+    check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
+    from zmqdata.client.auditing import audit
+
+    found = audit(wanted.dispatcher_address, chosen.job, wanted.timeout)
+    if chosen.json:
+        say(json.dumps(found, indent=2))
+        return 0
+    from rich.console import Console
+
+    from zmqdata.statustables import audit_table
+
+    for one in found:
+        Console().print(audit_table(one))
+    return 0
+
+
+# --- save-status
+
+
+def save_status_main(arguments: Sequence[str], program: str = "zmqdata save-status") -> int:
+    """Prints how far a distributed save is; returns the exit code, 1 when the save has failed."""
+    parser = Arguments(prog=program, description="Tells how far a distributed_save is, by what is in its folder.")
+    parser.add_argument("path", metavar="PATH", help="the folder, or the URL, that was given to distributed_save")
+    parser.add_argument("--follow", action="store_true", help="show a bar until the save has ended")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    chosen = parser.parse_args(arguments)
+    return guarded(program, lambda: show_save(chosen.path, chosen.follow, chosen.json))
+
+
+def show_save(path: str, follows: bool, as_json: bool) -> int:
+    """Prints how far the save into a folder is."""
+    if not path:
+        raise ValueError("PATH must not be empty")
+    from rich.console import Console
+
+    from zmqdata.savestatus import FAILED, follow, progress_of
+
+    found = follow(path, Console(stderr=True)) if follows else progress_of(path)
+    say(json.dumps(found.fields, indent=2) if as_json else found.line)
+    return 1 if found.state == FAILED else 0

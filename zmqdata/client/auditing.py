@@ -1,0 +1,65 @@
+"""Asking what became of a job's elements: splits handed out and finished, deliveries, duplicates, what was left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from zmqdata import messages as m
+from zmqdata.client.calls import ask_dispatcher, check_timeout
+from zmqdata.errors import NotFoundError
+from zmqdata.settings import check_type
+
+
+def audit(service: str, job: str, timeout: float = 10.0) -> list[dict[str, Any]]:
+    """What became of the splits and elements of a job, for each of its repetitions, as plain data.
+
+    Args:
+        service: where the dispatcher is, ``"tcp://host:port"``.
+        job: the job's name, as ``job_name`` of ``distribute``, or in ``zmqdata status``.
+        timeout: seconds to wait for the answer.
+
+    Returns:
+        For each repetition a dict with ``job``, ``repetition``, ``iteration``, ``processing_mode``, ``finished`` and
+        ``failure``, and
+
+        * ``splits``: ``handed_out`` to tasks, ``finished`` (all that came of them has been delivered), ``rehosted``
+          (of tasks whose worker was lost or has left, each time);
+        * ``tasks``: their ``count``, how many are ``finished``, were ``lost`` (copies, in mode OFF), or ``rehosted``,
+          and the ``attempts`` of all of them;
+        * ``elements``: ``made`` by tasks that have ended, ``delivered`` as clients reported, ``left_out`` by
+          ``on_error``, ``dropped`` at the end of a coordinated read, ``duplicates_dropped`` by clients;
+        * ``clients``: what each has ``delivered``, its ``duplicates_dropped``, and whether it ``reads`` now;
+        * ``consumers``: the steps that each consumer of a coordinated job has behind it.
+
+        Reports of clients are up to a second old. Of jobs that were collected the newest thousand are remembered.
+
+    Raises:
+        ValueError: an argument has a wrong value; the text says what was expected.
+        NotFoundError: there is no such job.
+        UnavailableError: the dispatcher has not answered in time.
+
+    Example:
+        >>> from zmqdata import Dataset, LocalCluster, distribute
+        >>> with LocalCluster(1, in_process=True) as cluster:
+        ...     ds = Dataset.range(5).apply(distribute("distributed_epoch", cluster.target, "train"))
+        ...     _ = list(ds)
+        ...     audit(cluster.target, "train")[0]["elements"]["delivered"]
+        5
+
+    Ours: tf.data has nothing of the kind.
+    """
+    check_timeout("timeout", timeout)
+    check_type("job", job, str)
+    report = ask_dispatcher(service, lambda request: m.RequestAudit(request, job), m.AuditReported, timeout)
+    found: list[dict[str, Any]] = msgspec.json.decode(report.audit)
+    return found
+
+
+def audit_of_repetition(service: str, job: str, repetition: int) -> dict[str, Any]:
+    """The audit of the newest iteration of a repetition."""
+    found = [one for one in audit(service, job) if one["repetition"] == repetition]
+    if not found:
+        raise NotFoundError(f"Repetition {repetition} of job {job!r} has not begun")
+    return found[-1]

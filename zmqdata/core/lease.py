@@ -1,0 +1,90 @@
+"""The client's side of its lease: until when it may hand out what it holds. No clock: times are those of its caller.
+
+When a lease is over at the dispatcher's side, and who gets what its client held, is ``core.jobs``'s affair.
+"""
+
+from __future__ import annotations
+
+import math
+
+from zmqdata.messages import Lease
+
+LEAST_ALONE = 1.0
+"""Seconds for which a client that reads alone may be busy with something else; its thread looks around more often."""
+BEATS_KEPT = 100
+PART = 3
+"""A lease is renewed so many times while it lasts."""
+
+
+class ClientLease:
+    """Until when a client may hand out elements: ``until``, compared with its own clock.
+
+    A lease counts from the moment at which the client *sent* what the dispatcher answered, so it is over here before
+    it is over there. Who reads alone needs no answers: its lease goes on while it is there to look after it, and ends
+    only if it was itself stopped, suspended or kept from running, for so long that others may have come.
+
+    Example:
+        >>> lease = ClientLease()
+        >>> beat = lease.speak(10.0)
+        >>> lease.answered(beat, Lease(15.0), 10.2)
+        >>> lease.holds(24.9), lease.holds(25.0)
+        (True, False)
+    """
+
+    def __init__(self) -> None:
+        self.until = math.inf
+        self.alone = False
+        self._seconds = 0.0
+        self._beat = self._answered = 0
+        self._sent: dict[int, float] = {}
+
+    def speak(self, now: float) -> int:
+        """Notes that something is said to the dispatcher now; returns the number by which it is answered."""
+        self._beat += 1
+        self._sent[self._beat] = now
+        if len(self._sent) > BEATS_KEPT:
+            del self._sent[next(iter(self._sent))]
+        return self._beat
+
+    def opened(self, lease: Lease | None, asked: float, now: float) -> None:
+        """The iteration is open; it was first asked for at ``asked``."""
+        self._take(lease, asked, now)
+
+    def answered(self, beat: int, lease: Lease | None, now: float) -> None:
+        """Takes an answer to what was said under a number; one to something older changes nothing."""
+        sent = self._sent.get(beat)
+        if sent is None or beat <= self._answered:
+            return
+        self._answered = beat
+        for number in [number for number in self._sent if number <= beat]:
+            del self._sent[number]
+        self._take(lease, sent, now)
+
+    def _take(self, lease: Lease | None, since: float, now: float) -> None:
+        if lease is None:
+            self.until, self.alone, self._seconds = math.inf, False, 0.0
+            return
+        self.alone, self._seconds = lease.alone, lease.seconds
+        self.until = since + lease.seconds
+        self.look(now)
+
+    def look(self, now: float) -> None:
+        """The client is there: alone it holds its lease by that, unless it was away for too long."""
+        if self.alone and self.holds(now):
+            self.until = max(self.until, now + max(self._seconds, LEAST_ALONE))
+
+    def holds(self, now: float) -> bool:
+        """Whether elements may be handed out."""
+        return now < self.until
+
+    def pause(self, usual: float) -> float:
+        """Seconds between two heartbeats: as usual, or so few that the lease lasts."""
+        return min(usual, self._seconds / PART) if self._seconds else usual
+
+    def free(self) -> None:
+        """Nothing that is held here will ever be anybody else's."""
+        self.until, self.alone, self._seconds = math.inf, False, 0.0
+
+    def end(self) -> None:
+        """What is held here belongs to others by now."""
+        self.until, self.alone = -math.inf, False

@@ -1,0 +1,64 @@
+"""The dispatcher's side of clients' leases: what they are told, and when it is over. See ``core.lease`` for theirs.
+
+Nothing here is durable: a dispatcher that begins anew waits for one time-out before it gives anybody up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zmqdata.core.liveness import Member
+from zmqdata.core.state import Iteration
+from zmqdata.messages import ClientHeartbeat, Lease
+
+SHARE = 0.9
+"""How much of the time-out a client is told, so that a clock which is slow by less than a tenth does no harm."""
+
+
+class Leases:
+    """Knows which clients know that others read what they read.
+
+    Args:
+        timeout: seconds of silence after which a client is given up.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._aware: set[str] = set()
+
+    def grant(self, iteration: Iteration) -> Lease | None:
+        """What the clients of an iteration are told; None where nobody else would ever be given what one holds.
+
+        Where every worker gives everything (OFF), and where each trainer reads all of a shared cache, a client that is
+        away costs nobody anything; its numbers are no promise there.
+        """
+        job = iteration.job
+        if job.cache or (job.processing_mode == "OFF" and job.num_consumers is None):
+            return None
+        alone = len(iteration.clients) <= 1 and job.num_consumers in (None, 1)
+        return Lease(SHARE * self.timeout, alone)
+
+    def heard(self, beat: ClientHeartbeat) -> None:
+        """Notes whether a client believes to be alone."""
+        if beat.alone:
+            self._aware.discard(beat.client)
+        else:
+            self._aware.add(beat.client)
+
+    def resume(self, iterations: Iterable[Iteration]) -> None:
+        """A former dispatcher has told those that shared an iteration so."""
+        for iteration in iterations:
+            if len(iteration.clients) > 1:
+                self._aware |= iteration.clients
+
+    def is_over(self, member: Member, now: float) -> bool:
+        """Whether a client hands out nothing any more, as far as its silence tells.
+
+        One that believes to be alone reads on without us: it lives as long as workers hear it.
+        """
+        last = member.heard if member.name in self._aware else member.sign
+        return now - last >= self.timeout
+
+    def forget(self, client: str) -> None:
+        """A client is gone."""
+        self._aware.discard(client)

@@ -1,0 +1,139 @@
+"""What the person at a training loop is told: who is silent, what is missing, what is gone. Texts, and when.
+
+What is done about it is decided by the consumer core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.reading import Reading
+
+SAY_SO_AFTER = 5.0
+WAITING_AFTER = 10.0
+
+
+class Telling:
+    """Speaks for one client.
+
+    Args:
+        job: the name of the job that it reads.
+        repetition: which pass of it.
+        reader: as which reader.
+        service: where the dispatcher is.
+        patience: seconds to do without a dispatcher.
+        do: takes the notes.
+
+    Attributes:
+        heard: when the dispatcher was heard last.
+        awaited: for whom an iteration waits that is to begin from a state.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        repetition: int,
+        reader: m.Reader,
+        service: str,
+        patience: float,
+        do: Callable[[object], None],
+    ) -> None:
+        self.job = job
+        self.repetition = repetition
+        self.reader = reader
+        self.service = service
+        self.patience = patience
+        self.heard = 0.0
+        self.awaited = ""
+        self._do = do
+        self._said = -WAITING_AFTER
+        self._starving: float | None = None
+        self._skipped: dict[str, int] = {}
+        self._told_skipped = 0
+
+    # --- when a client joins
+
+    def joined(self, opened: m.IterationOpened) -> None:
+        """Tells what others have read before."""
+        if self.reader.consumer_index is not None:
+            if opened.step:
+                who = f"consumer {self.reader.consumer_index} of job {self.job!r}"
+                self._do(c.Note("info", f"{who} goes on at step {opened.step}, where the one before it was"))
+        elif opened.delivered and (opened.finished or not opened.shared):
+            rest = "nothing is left" if opened.finished else "this client gets the rest"
+            text = (
+                f"job {self.job!r}, repetition {self.repetition}: {opened.delivered} elements were delivered "
+                f"before this client joined; {rest}. Use another job_name to read it again from the beginning"
+            )
+            self._do(c.Note("warning", text))
+
+    def given_up(self, why: str, held: int, unreported: int) -> None:
+        """Tells that others were given what this client had, and that it joins again."""
+        text = (
+            f"the dispatcher had given up this client of job {self.job!r}, which joins again: {why} {held} elements "
+            f"that it held go to others; so do {unreported} that it had handed out and could not report"
+        )
+        self._do(c.Note("warning", text))
+
+    # --- while it reads
+
+    def count_skipped(self, link: str, skipped: int) -> None:
+        """Takes what a worker says of elements that this trainer was too slow for."""
+        self._skipped[link] = skipped
+
+    def tell_skipped(self, now: float) -> None:
+        """Tells of elements that fell out of a shared cache."""
+        skipped = sum(self._skipped.values())
+        if skipped > self._told_skipped and now - self._said >= WAITING_AFTER:
+            self._said, fresh, self._told_skipped = now, skipped - self._told_skipped, skipped
+            text = (
+                f"{fresh} elements fell out of the cross-trainer cache of job {self.job!r} before trainer "
+                f"{self.reader.trainer_id!r} read them: others are faster. Give workers a larger "
+                "cross_trainer_cache_size_bytes, or this training job more time"
+            )
+            self._do(c.Note("warning", text))
+
+    def is_too_silent(self, now: float) -> str:
+        """Why there is no point in waiting for the dispatcher any longer, if there is none."""
+        silence = now - self.heard
+        if silence < self.patience:
+            return ""
+        return (
+            f"The dispatcher at {self.service} has not answered for {silence:.0f} s "
+            f"(dispatcher_timeout={self.patience:g} s). Is it running, and can this machine reach it?"
+        )
+
+    def complain(self, now: float, opened: bool, held: bool, reading: Reading, tasks: m.TaskList) -> float:
+        """Tells what is waited for, every ten seconds; returns for how long the training loop has waited.
+
+        ``held``: whether elements may be handed out.
+        """
+        idle = (opened or bool(self.awaited)) and not (reading.waiting and held)
+        self._starving = (self._starving if self._starving is not None else now) if idle else None
+        silence, starved = now - self.heard, now - self._starving if self._starving is not None else 0.0
+        late = silence >= SAY_SO_AFTER or starved >= WAITING_AFTER
+        if late and now - self._said >= WAITING_AFTER:
+            self._said = now
+            self._do(c.Note("warning", self._what_is_missing(silence, starved, held, reading, tasks)))
+        return starved
+
+    def _what_is_missing(
+        self, silence: float, starved: float, held: bool, reading: Reading, tasks: m.TaskList
+    ) -> str:
+        if silence >= SAY_SO_AFTER:
+            lease = "" if held else "; until it answers nothing is handed out, as others may have been given it"
+            return (
+                f"no answer from the dispatcher at {self.service} for {silence:.0f} s; still trying "
+                f"(dispatcher_timeout={self.patience:g} s){lease}"
+            )
+        if not tasks.tasks and not tasks.closed:
+            return f"waiting for {starved:.0f} s: no worker has registered at {self.service}"
+        plan = tasks.plan
+        if plan is not None and plan.missing:
+            names = ", ".join(map(str, plan.missing))
+            return f"waiting for {starved:.0f} s for consumer {names} of job {self.job}, who is not there"
+        places = [reading.tasks[number].place for number in reading.unended]
+        names = ", ".join(sorted({place.address or "a new host" for place in places})) or "the end of the iteration"
+        return f"waiting for elements for {starved:.0f} s, from {names}"
