@@ -7,11 +7,12 @@ SHARED := -n auto --maxprocesses 4 --dist worksteal
 DATASET_ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: demo test test-full test-tfdata coverage lint types layers docs bench build clean
+.PHONY: demo test test-full test-tfdata simulate coverage lint types layers docs bench build clean
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 test-full: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --full $(ARGS)
 test-tfdata: .venv-tfdata/.ready ; ZMQDATA_CHAINS=$${ZMQDATA_CHAINS:-5000} .venv-tfdata/bin/python -m pytest tests/tfdata $(ARGS)
+simulate: .venv/.dev-ready ; $(BIN)/python tools/simulate.py $(ARGS)
 coverage: .venv/.dev-ready ; $(BIN)/python -m pytest -m 'not realprocess' --cov --cov-context=test --cov-report= $(ARGS) && $(BIN)/python tools/own_coverage.py
 lint: .venv/.dev-ready ; $(BIN)/ruff check .
 types: .venv/.dev-ready ; $(BIN)/mypy

@@ -232,14 +232,15 @@ def leaks() -> tuple[set[str], int]:
 
 def test_dropped_iterator_leaves_nothing(service: Service) -> None:
     """An iterator dropped half-way leaves no thread, no file and no task behind."""
+    others = leaks()[0]  # of tests whose dispatcher was gone before its clients could tell their last report
     for _ in service.read(Dataset.range(10)):
         break
-    wait_until(lambda: not leaks()[0], "client threads have ended")
+    wait_until(lambda: leaks()[0] <= others, "client threads have ended")
     before = leaks()[1]
     for _ in range(5):
         for _ in service.read(Dataset.range(10**9)):
             break
-    wait_until(lambda: not leaks()[0], "client threads have ended")
+    wait_until(lambda: leaks()[0] <= others, "client threads have ended")
     wait_until(lambda: leaks()[1] <= before + 2, f"files are closed: {before} before, {leaks()[1]} now")
     wait_until(lambda: not status(service.target)["jobs"], "anonymous jobs are gone")
     wait_until(lambda: not any(worker.num_tasks() for worker in service.workers), "workers have dropped the tasks")

@@ -1,0 +1,56 @@
+"""Lives through one simulated world after another until somebody ends it: ``make simulate``.
+
+    python tools/simulate.py [--first 0] [--count N] [--kind plain --kind coordinated ...]
+
+A world that breaks a law ends the run with its seed and its story; ``--first SEED --count 1`` shows it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+from collections.abc import Callable
+
+from zmqdata.testing.checks import LawBroken
+from zmqdata.testing.coordinated import CoordinatedScenario
+from zmqdata.testing.saving import SavingScenario
+from zmqdata.testing.scenario import PoisonScenario, Scenario
+
+KINDS: dict[str, Callable[[int], Scenario]] = {
+    "plain": Scenario,
+    "coordinated": CoordinatedScenario,
+    "poison": PoisonScenario,
+    "saving": SavingScenario,
+}
+EVERY = 30.0
+
+
+def main() -> int:
+    """Runs worlds; 1 when one of them has broken a law."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, help="how many seeds; without end if left out")
+    parser.add_argument("--kind", action="append", choices=sorted(KINDS), help="which worlds; all if left out")
+    chosen = parser.parse_args()
+    kinds = chosen.kind or list(KINDS)
+    seeds = itertools.count(chosen.first) if chosen.count is None else range(chosen.first, chosen.first + chosen.count)
+    lived, said = 0, time.monotonic()
+    for seed in seeds:
+        for kind in kinds:
+            try:
+                KINDS[kind](seed).run()
+            except (LawBroken, AssertionError) as broken:
+                print(f"{kind} world of seed {seed} after {lived} others:\n{broken}")
+                return 1
+            lived += 1
+        if time.monotonic() - said >= EVERY:
+            said = time.monotonic()
+            print(f"{lived} worlds, seeds {chosen.first} to {seed}: no law broken", flush=True)
+    print(f"{lived} worlds: no law broken")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
