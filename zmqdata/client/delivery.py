@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -12,6 +12,10 @@ from zmqdata.commands import Deliver, Finish, HandedOut
 from zmqdata.errors import DataServiceError, ProtocolError, named_error
 from zmqdata.failures import decode_failure
 from zmqdata.messages import Block
+
+
+def nobody() -> None:
+    """In place of who tells the oldest place that somebody may go back to: nobody may."""
 
 
 class Part:
@@ -82,17 +86,20 @@ class Delivery:
         """Whether a block ends in it."""
         return any(part.size for part in self.parts)
 
-    def report_all(self, oldest: int | None = None) -> list[HandedOut]:
-        """What to tell the core when all was taken. ``oldest``: the oldest place that somebody may go back to."""
-        return [part.report(part.stop, part.size, oldest) for part in self.parts]
+    def report_all(self, oldest: Callable[[], int | None] = nobody) -> list[HandedOut]:
+        """What to tell the core when all was taken. ``oldest``: tells the oldest place that somebody may go back to."""
+        place = oldest()
+        return [part.report(part.stop, part.size, place) for part in self.parts]
 
-    def report_taken(self, oldest: int | None = None) -> list[HandedOut]:
+    def report_taken(self, oldest: Callable[[], int | None] = nobody) -> list[HandedOut]:
         """What to tell the core of what was taken and not told so far."""
         turns, place = divmod(self._count - self.left, len(self.parts))
         length = self._count // len(self.parts)
         taken = [part.stop - length + turns + (number < place) for number, part in enumerate(self.parts)]
+        # Asked afterwards: who has noted a place meanwhile has noted one behind what is counted here.
+        place_kept = oldest()
         pairs = zip(self.parts, taken, strict=True)
-        return [part.report(through, 0, oldest) for part, through in pairs if through > part.told]
+        return [part.report(through, 0, place_kept) for part, through in pairs if through > part.told]
 
     def take_failure(self) -> DataServiceError | None:
         """The failure, once: kept here, its traceback would keep the iterator alive for ever."""

@@ -152,13 +152,14 @@ class ReaderShell:
                 return
             if not delivery.taken and not delivery.dropped:
                 delivery.taken = True
-                self._report(delivery.report_all(self.cuts.oldest()))
+                self._report(delivery.report_all(self.cuts.oldest))
 
     def _report_partly(self) -> None:
         if self._closing:
             return
-        self._report_taken()
+        # In this order: what was taken of it, was taken after all of those that are done.
         first = self.queue.being_read()
+        self._report_taken()
         if first is None:
             return
         if not first.left:
@@ -166,7 +167,7 @@ class ReaderShell:
             self._taken.put(first)
             self._report_taken()
         else:
-            self._report(first.report_taken(self.cuts.oldest()))
+            self._report(first.report_taken(self.cuts.oldest))
 
     def _report(self, events: list[c.HandedOut]) -> None:
         for event in events:

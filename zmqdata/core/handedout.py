@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from zmqdata.core.ranges import RangeSet
+from zmqdata.errors import FailedPreconditionError
 
 Run = tuple[int, int, int]
 """Task, first and stop: elements that were handed out one after the other."""
@@ -57,6 +58,8 @@ class HandedOut:
 
     def at(self, place: int) -> tuple[dict[int, RangeSet], Runs]:
         """What had been handed out of each task at a place, and in which runs the rest was since then."""
+        if place < self._oldest:
+            raise FailedPreconditionError(f"nobody can go back to place {place}, only to {self._oldest} and later ones")
         delivered = {task: ranges.copy() for task, ranges in self.settled.items()}
         left, since = place - self._oldest, []
         for task, first, stop in self._runs:
