@@ -63,13 +63,13 @@ WAYS: list[tuple[Callable[[Any], Any], str]] = [
     (leaving, "ended with exit code 0"),
     (faulting, "was killed by SIGSEGV"),
     (starving, "was killed by SIGKILL"),
-    (sticking, "was stuck for 1 s"),
-    (holding, "was stuck for 1 s"),
+    (sticking, "was stuck for 3 s"),
+    (holding, "was stuck for 3 s"),
 ]
 
 
 def read(cluster: LocalCluster, dataset: Dataset, **options: Any) -> list[int]:
-    limit = {"task_timeout": 1.0}
+    limit = {"task_timeout": 3.0}
     return sorted(int(x) for x in dataset.apply(distribute("distributed_epoch", cluster.target, **limit, **options)))
 
 
