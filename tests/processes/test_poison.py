@@ -83,8 +83,14 @@ def test_it_is_found_and_named(cluster: LocalCluster, function: Callable[[Any], 
     assert all(worker.alive for worker in cluster.workers)
 
 
-@pytest.mark.parametrize("function", [leaving, faulting, holding])
-@pytest.mark.parametrize("calls", [None, 4])
+@pytest.mark.parametrize(
+    ("function", "calls"),
+    [
+        *((function, None) for function in (leaving, faulting, holding)),
+        (leaving, 4),
+        *(pytest.param(function, 4, marks=pytest.mark.full) for function in (faulting, holding)),
+    ],
+)
 def test_it_is_left_out_on_request(cluster: LocalCluster, function: Callable[[Any], Any], calls: int | None) -> None:
     """With on_poison="skip" every other element comes exactly once, whatever lies behind the map."""
     dataset = Dataset.range(COUNT).map(function, num_parallel_calls=calls).shuffle(50).prefetch(4)
