@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.core.splits import SplitCursor, cut_ledger, lease_seconds, lease_size
+from zmqdata.core.splits import Ledger, SplitCursor, cut_ledger, lease_seconds, lease_size
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 FILES = FileSplits(("*.txt",), shuffle=False, seed=None)
@@ -147,3 +147,14 @@ def test_files_of_a_repetition_are_known_until_all_cursors_are_past_it() -> None
     assert (slow.needs_listing(0), fast.needs_listing(1), fast.needs_listing(2)) == (False, False, True)
     whole.forget_names(1)
     assert whole.names == {1: ("d", "e")}
+
+
+def test_a_ledger_counts_what_it_does_not_keep() -> None:
+    """Entries keep their numbers, and splits are counted, when the first ones are forgotten."""
+    ledger = Ledger([Split(0, 0, 3), Split(0, 3, 4), Split(0, 4, 9)])
+    ledger.trim(2)
+    ledger.trim(1)
+    assert (ledger.base, ledger.length, ledger.num_splits, ledger.entries) == (2, 3, 9, [Split(0, 4, 9)])
+    assert ledger.since(2) == ledger.since(0) == (Split(0, 4, 9),)
+    assert ledger.since(3) == ()
+    assert ledger.parted(3, 6) == ([Split(0, 4, 6)], [Split(0, 6, 9)])
