@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from zmqdata import errors
-from zmqdata.errors import BY_NAME, DataServiceError, MissingClassError, PipelineError
+from zmqdata.errors import BY_NAME, DataServiceError, MissingClassError, PipelineError, named_error
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DataServiceError)]
 
@@ -66,3 +66,11 @@ def test_a_pipeline_error_keeps_all_of_it_when_pickled() -> None:
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is PipelineError
     assert (str(again), vars(again)) == (str(error), vars(error))
+
+
+def test_an_error_of_a_message_is_made_by_name() -> None:
+    """Names that are not ours stand for the error that all are; a pipeline's for one without a single element."""
+    assert type(named_error("NotFoundError", "no such dataset")) is errors.NotFoundError
+    assert type(named_error("PipelineError", "map failed")) is PipelineError
+    assert type(named_error("KeyError", "x")) is DataServiceError
+    assert "no such dataset" in str(named_error("NotFoundError", "no such dataset"))

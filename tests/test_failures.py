@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata.errors import BY_NAME, DataServiceError, FailedPreconditionError, PipelineError, ProtocolError
-from zmqdata.failures import MISSING_MODULE, Failure, decode_failure, encode_failure
+from zmqdata.failures import MISSING_MODULE, Failure, decode_failure, encode_failure, told_by
 from zmqdata.remote_errors import RemoteError, RemoteException
 
 WORKER = "tcp://worker:5"
@@ -195,3 +195,11 @@ def test_texts_that_are_no_unicode_travel() -> None:
 def test_long_texts_are_cut() -> None:
     """A megabyte of text does not become a megabyte of failure."""
     assert len(encode_failure(ValueError("x" * 1_000_000), 3, "w")) < 300_000
+
+
+def test_a_failure_is_told_by_name_and_text() -> None:
+    """Without a traceback; bytes that are no failure are told as what they are."""
+    name, text = told_by(encode_failure(raised(PipelineError("map failed", node="map"), ValueError("bad row")), 3, "w"))
+    assert (name, "map failed" in text, "Traceback" in text) == ("PipelineError", True, False)
+    assert told_by(encode_failure(FailedPreconditionError("no room"), 3, "w"))[0] == "FailedPreconditionError"
+    assert told_by(b"nonsense")[0] == "ProtocolError"

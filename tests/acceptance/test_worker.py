@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import zmqdata
-from tests.acceptance.reading import DYNAMIC, OFF, QUICK, joined, numbers, read, some, together
+from tests.acceptance.reading import DYNAMIC, OFF, QUICK, joined, numbers, read, some, status, together
 from zmqdata import Dataset
 from zmqdata.errors import DataServiceError, FailedPreconditionError, InvalidArgumentError, NotFoundError, PipelineError
 from zmqdata.testing.cluster import await_condition
@@ -303,6 +303,7 @@ def test_a_quiet_period_lets_elements_out(make_dispatcher: Any, make_worker: Any
     worker = make_worker(dispatcher.target, shutdown_quiet_period_ms=5000)
     it = iter(read(Dataset.range(10), dispatcher, OFF))
     found = some(it, 2)
+    await_condition(lambda: status(dispatcher)["tasks"][0]["produced"] == 10, 20, "ten elements")
     stopping = threading.Thread(target=worker.stop)
     stopping.start()
     found += numbers(islice(it, 8))

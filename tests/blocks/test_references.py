@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -90,3 +91,30 @@ def test_there_is_no_block_without_elements() -> None:
 def test_sizes(element: object, size: int) -> None:
     """Arrays count their bytes, nestings what is in them, ragged tensors all their arrays, others what Python says."""
     assert size_of(element) == size
+
+
+class Point(NamedTuple):
+    """A structure that is neither a dict nor a plain tuple."""
+
+    x: Any
+    y: Any
+
+
+def test_shared_blocks_hand_out_copies() -> None:
+    """Where several read the same elements, what one writes the others do not see."""
+    ragged = RaggedTensor(np.arange(3), [0, 1, 3])
+    element = {"a": np.zeros(2), "t": (np.ones(1), "text", 5), "p": Point(np.zeros(1), ragged), "o": Point}
+    builder = ReferenceBuilder(shared=True)
+    builder.add(element)
+    block = builder.build()
+    for _ in range(2):
+        (found,) = block.elements()
+        assert found["t"][1:] == ("text", 5)
+        assert type(found["p"]) is Point
+        assert found["o"] is Point
+        assert found["p"].y.equals(ragged)
+        assert found["p"].y is not ragged
+        for array, was in ((found["a"], 0), (found["t"][0], 1), (found["p"].x, 0)):
+            assert (array == was).all()
+            array[...] = 7
+    assert (element["a"] == 0).all()

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.core.rounds import FEWEST_STEPS, MOST_STEPS, Rounds, Run, last_step, rounds_before, run_at, steps_ahead
+from zmqdata.core.rounds import (
+    FEWEST_STEPS,
+    MOST_STEPS,
+    Rounds,
+    Run,
+    last_step,
+    rounds_before,
+    run_at,
+    steps_ahead,
+    turns_at,
+)
 from zmqdata.messages import View
 
 TURNS = st.lists(st.tuples(st.integers(1, 20), st.sets(st.integers(1, 5), min_size=1)), min_size=1, max_size=6)
@@ -136,3 +146,19 @@ def test_the_end_is_known_when_all_tasks_have_ended(totals: dict[int, int], end:
     assert rounds.end(totals, [7, 8, 9]) is None
     assert rounds.end({**totals, 9: 0}, [7, 8, 9]) == end
     assert Rounds(1).end({}, []) is None
+
+
+def test_turns_change_with_views() -> None:
+    """So many tasks take turns until the next view begins, or up to the horizon."""
+    views = (View(5, ((7, 0), (8, 0))), View(10, ((8, 5),)))
+    assert [turns_at(views, step, 20) for step in (4, 5, 9, 10, 19)] == [(1, 5), (2, 10), (2, 10), (1, 20), (1, 20)]
+
+
+def test_rounds_that_were_restored_are_the_same() -> None:
+    """Steps, views, horizon and what was known are all there is."""
+    rounds, restored = started(), Rounds(2)
+    rounds.advance(0, 6)
+    assert rounds != restored
+    restored.restore(rounds.steps, rounds.views, rounds.horizon, rounds.known)
+    assert rounds == restored
+    assert rounds != "Rounds"

@@ -201,3 +201,14 @@ def test_files_handed_out_again_get_their_names_with_the_listing() -> None:
     assert cursor.returned == [Split(0, 1, 3, ("b", "c")), Split(1, 0, 1, ("a",))]
     assert not cursor.needs_listing(0)
     assert cursor.peek(0, 9) == Split(0, 1, 3, ("b", "c"))
+
+
+def test_a_ledger_counts_what_it_does_not_keep() -> None:
+    """Entries keep their numbers, and splits are counted, when the first ones are forgotten."""
+    ledger = Ledger([Split(0, 0, 3), Split(0, 3, 4), Split(0, 4, 9)])
+    ledger.trim(2)
+    ledger.trim(1)
+    assert (ledger.base, ledger.length, ledger.num_splits, ledger.entries) == (2, 3, 9, [Split(0, 4, 9)])
+    assert ledger.since(2) == ledger.since(0) == (Split(0, 4, 9),)
+    assert ledger.since(3) == ()
+    assert ledger.parted(3, 6) == ([Split(0, 4, 6)], [Split(0, 6, 9)])

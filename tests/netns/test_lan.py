@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
 
 PORT = 5050
 COUNT = 20_000
-FILES = 60
+FILES = 30
 
 
 @pytest.fixture

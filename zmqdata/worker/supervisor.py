@@ -318,7 +318,9 @@ class Supervisor:
         living = [child for child in self.children if child.process is not None]
         for child in living:
             assert child.process is not None
-            child.process.send_signal(signal.SIGINT if self._signals.hurried else signal.SIGTERM)
+            # An interpreter that is only starting would tell at length that it was interrupted.
+            hurried = self._signals.hurried and child.was_ready
+            child.process.send_signal(signal.SIGINT if hurried else signal.SIGTERM)
         grace = (GRACE if self._signals.hurried else DRAIN_GRACE) + self._quiet_period
         deadline = time.monotonic() + grace
         for child in living:

@@ -1,0 +1,24 @@
+"""Facts about the text of a fingerprint."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zmqdata.pipelines.identity import Fingerprint
+
+HEX = st.text("0123456789abcdef", max_size=32)
+
+
+@given(HEX, HEX, HEX)
+def test_what_is_written_is_read(structure: str, code: str, functions: str) -> None:
+    """The text has all three parts, and they come back."""
+    fingerprint = Fingerprint(structure, code, functions)
+    assert str(fingerprint) == f"{structure}:{code}:{functions}"
+    assert Fingerprint.parse(str(fingerprint)) == fingerprint
+
+
+def test_what_is_missing_is_empty() -> None:
+    """A text without all parts is one whose other parts are like nothing."""
+    assert Fingerprint.parse("a:b") == Fingerprint("a", "b", "")
+    assert Fingerprint.parse("a") == Fingerprint("a", "", "")
