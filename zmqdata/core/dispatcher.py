@@ -345,7 +345,9 @@ class DispatcherCore:
         self.out.send(peer, m.SplitsAssigned(*place, ledger.since(ask.have), cut))
 
     def _extend(self, peer: c.Peer, ask: m.RequestSplits, task: Task, now: float) -> bool:
-        """Adds an entry to the ledger; False when the files must be listed first, or splits may come back."""
+        """Adds an entry to the ledger; False when files must be listed first, splits may come back, or it has ended."""
+        if task.ledger[ask.source].ends(ask.repetition):
+            return False  # what is given to a source behind its end would be lost
         iteration = self.state.iterations[task.iteration]
         cursor = iteration.cursor(task, ask.source)
         if cursor.needs_listing(ask.repetition):

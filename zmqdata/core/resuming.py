@@ -17,7 +17,7 @@ from zmqdata.core.checkpoints import Past, joined, useful
 from zmqdata.core.outbox import derived
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import rounds_before
-from zmqdata.core.splits import MOST_REPETITIONS
+from zmqdata.core.splits import MOST_REPETITIONS, Ledger
 from zmqdata.core.state import Iteration
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.splits import IndexSplits, Split, SplitSource
@@ -74,6 +74,8 @@ def _updates(past: Past, new: Beginning) -> Iterator[u.AnyUpdate]:
         yield u.RestoreSpentUpdate(number, source, repetition, spent.ranges)
     in_turn = {index for view in _views(past) for index, _ in view.tasks}
     indices = sorted(past.tasks.keys() | set(range(past.num_shards)) | in_turn)
+    if _lacks_task(past, new):
+        indices.append(max(indices, default=-1) + 1)
     numbers = {index: new.first_task + at for at, index in enumerate(indices)}
     delivered = _delivered(past)
     for index, task in numbers.items():
@@ -113,9 +115,27 @@ def _of_unknown(index: int, number: int, past: Past, new: Beginning) -> Iterator
 # --- where splits come from
 
 
+def _lacks_task(past: Past, new: Beginning) -> bool:
+    """Whether splits are left that no task can take, as all that are known were told that their repetition is over."""
+    if past.num_shards:
+        return False
+    for source, described in enumerate(new.sources):
+        repetition, following, returned = _cursor(past, source, described, _spent(past, source))
+        count = described.count if isinstance(described, IndexSplits) else OPEN_END
+        left = {split.repetition for split in returned} | ({repetition} if count is None or following < count else set())
+        ledgers = [Ledger(list(task.ledger[source])) for task in past.tasks.values() if task.total is None]
+        if any(all(ledger.ends(one) for ledger in ledgers) for one in left):
+            return True
+    return False
+
+
+def _spent(past: Past, source: int) -> dict[int, RangeSet]:
+    return {repetition: ranges for (at, repetition), ranges in past.spent.items() if at == source}
+
+
 def _cursors(past: Past, new: Beginning, numbers: dict[int, int]) -> Iterator[u.AnyUpdate]:
     for source, described in enumerate(new.sources):
-        spent = {repetition: ranges for (at, repetition), ranges in past.spent.items() if at == source}
+        spent = _spent(past, source)
         if past.job.num_tasks is None:
             yield u.RestoreCursorUpdate(new.iteration, source, *_cursor(past, source, described, spent))
             continue

@@ -6,12 +6,13 @@ from msgspec import structs
 
 from zmqdata import messages as m
 from zmqdata.core.lineagekept import LineageKept
+from zmqdata.core.ordering import can_come_again
 from zmqdata.core.reading import Reading
 from zmqdata.errors import FailedPreconditionError
 
 _NOT_AGAIN = (
     "an operation behind distribute() (such as shuffle, prefetch or interleave) holds elements of job {job!r} back, "
-    "which would have to come again in the same order; but in which order its tasks give theirs is not fixed. "
+    "which would have to come again in the same order; but others read this job, too, and who gets which is not fixed. "
     "Use distribute(..., deterministic=True) or num_consumers, whose order is promised, or put such operations before "
     "distribute()"
 )
@@ -87,7 +88,7 @@ class Standing:
         """
         reading, opened = self._reading, self._opened
         delivered, order, step = reading.at(place)
-        if order and self._reader.consumer_index is None:
+        if not can_come_again(delivered, order):
             raise FailedPreconditionError(_NOT_AGAIN.format(job=self._job.name))
         sources, tasks = self.kept.parts(delivered, reading.totals)
         views = tuple([self._indexed(view) for view in reading.views])

@@ -126,6 +126,8 @@ class Laws:
         """Each split is in one ledger at most, and no end is told while there are splits left."""
         task, split = self.state.tasks[update.task], update.split
         iteration = self.state.iterations[task.iteration]
+        if task.ledger[update.source].ends(split.repetition):
+            self.fail(f"{split} is given to {update.task} behind the end of its repetition", update.task)
         if split.is_end:
             if iteration.cursor(task, update.source).remaining(split.repetition):
                 self.fail(f"task {update.task} is told the end of repetition {split.repetition} before it", update.task)

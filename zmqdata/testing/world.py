@@ -165,7 +165,7 @@ class SimulatedClient(Node):
         self.taken = 0
         self.outcome: str | None = None
         self.closed = False
-        self.had = Had()
+        self.had, self._had_as = Had(), name
         self._moments = random.Random(f"{world.seed}/{name}/moments")
         self._finish: str | None = None
         self._planned = False
@@ -254,6 +254,8 @@ class SimulatedClient(Node):
             step = self.core.reading.steps if taking.step is None else taking.step
             self.world.steps.handed_out(self.core.client, self.consumer, step, header, taking.names[first:stop], first)
         size = header.size if stop == header.count else 0
+        if self._had_as != self.core.client:  # it was given up: what it had before is no part of where it is now
+            self.had, self._had_as = Had(), self.core.client
         self.feed(c.HandedOut(header.task, header.attempt, header.first + first, header.first + stop, size))
         self.had.add(header.task, header.first + first, taking.names[first:stop])
         if self._moments.random() < CHECKPOINTS:
@@ -267,7 +269,8 @@ class SimulatedClient(Node):
         if self.consumer is not None:
             world.standings.check_consumer(self.name, checkpoint, self.had, indices, world.steps.names)
         else:
-            is_alone = len(world.clients) == 1 and not core.profile.resume
+            joined_once = self._had_as == self.name
+            is_alone = len(world.clients) == 1 and not core.profile.resume and joined_once
             world.standings.check(self.name, checkpoint, self.had, indices, is_alone)
 
     def close(self) -> None:

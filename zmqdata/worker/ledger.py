@@ -174,7 +174,8 @@ class LedgerProvider:
         """Asks for the next entry while there is work for about another piece."""
         count = self._length
         rest = self._entry(self._at).size - self._offset if self._at < count else 0
-        if self._at + 1 >= count and rest <= size and self._pacer.pace and not self._asked:
+        told_end = count > self._base and self._entries[-1].is_end and self._entries[-1].repetition >= self._repetition
+        if self._at + 1 >= count and rest <= size and self._pacer.pace and not self._asked and not told_end:
             self._asked = True
             self._want(self._repetition, count, False, self._pacer.pace)
 
