@@ -149,7 +149,8 @@ class Placement:
         for task in iteration.live_tasks:
             if task.worker in hosted and task.total is None:
                 hosted[task.worker].append(task)
-        count, share = len(hosted.pop(worker)), -(-iteration.running // (len(hosted) + 1))
+        share = -(-(len(orphans) + sum(map(len, hosted.values()))) // len(hosted))
+        count = len(hosted.pop(worker))
         found = list(orphans[: max(0, share - count)])
         while hosted and count + len(found) < share:
             most = max(hosted.values(), key=len)

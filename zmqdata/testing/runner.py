@@ -49,11 +49,21 @@ class SimulatedPipeline:
         """Whether making the element ends the process."""
         return bool(self.kills) and name[1] % self.kills == self.kills - 1 and name[2] == 0
 
+    def place(self, name: Name) -> tuple[str, int]:
+        """What is told of an element that ends its process. Any number will do that is the same in every attempt."""
+        return "/0", (name[0] << 40) + (name[1] << 10) + name[2]
+
     def names(self) -> list[Name]:
         """Every element of one full pass that can be made."""
+        return [name for name in self._all_names() if not self.is_poison(name)]
+
+    def poison(self) -> tuple[tuple[str, int], ...]:
+        """The places of those that end their process."""
+        return tuple([self.place(name) for name in self._all_names() if self.is_poison(name)])
+
+    def _all_names(self) -> list[Name]:
         pairs = [(repetition, index) for repetition in range(self.repetitions) for index in range(self.splits)]
-        names = [(repetition, index, at) for repetition, index in pairs for at in range(self.yields(index))]
-        return [name for name in names if not self.is_poison(name)]
+        return [(repetition, index, at) for repetition, index in pairs for at in range(self.yields(index))]
 
 
 @dataclass(frozen=True)
@@ -283,12 +293,11 @@ class SimulatedRunner:
 
     def _survives(self, name: Name) -> bool:
         """Whether an element is to be had: what is poison kills, unless it is known and left out."""
-        # Any number will do that is the same in every attempt, wherever that begins.
-        number = (name[0] << 40) + (name[1] << 10) + name[2]
         if not self.pipeline.is_poison(name) or self.stopped:
             return True
-        if ("/0", number) not in self.definition.poisoned:
-            self._emit(Fatal(Crumb(self.definition.task, self.definition.attempt, number, "/0", "map(f)", True)))
+        node, number = place = self.pipeline.place(name)
+        if place not in self.definition.poisoned:
+            self._emit(Fatal(Crumb(self.definition.task, self.definition.attempt, number, node, "map(f)", True)))
             self.stopped = True
         return False
 

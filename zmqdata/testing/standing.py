@@ -151,7 +151,7 @@ class Standings:
         definition = m.TaskDefinition(
             0, 0, 0, "", "", job.processing_mode, part.seed, None, part.ledger, done.ranges,
             num_shards=checkpoint.num_shards, shard=part.shard or 0, num_consumers=job.num_consumers, finite=job.finite,
-            bases=part.bases, states=part.states,
+            bases=part.bases, states=part.states, poisoned=self.pipeline.poison(),
         )  # fmt: skip
 
         def emit(event: object) -> None:
