@@ -122,7 +122,9 @@ def _lacks_task(past: Past, new: Beginning) -> bool:
     for source, described in enumerate(new.sources):
         repetition, following, returned = _cursor(past, source, described, _spent(past, source))
         count = described.count if isinstance(described, IndexSplits) else OPEN_END
-        left = {split.repetition for split in returned} | ({repetition} if count is None or following < count else set())
+        left = {split.repetition for split in returned}
+        if count is None or following < count:
+            left.add(repetition)
         ledgers = [Ledger(list(task.ledger[source])) for task in past.tasks.values() if task.total is None]
         if any(all(ledger.ends(one) for ledger in ledgers) for one in left):
             return True
