@@ -165,13 +165,28 @@ def test_holes_are_handed_out_again() -> None:
     assert cursor.returned == [Split(0, 10, 12), Split(0, 15, 20)]
 
 
-def test_holes_of_a_repetition_before_are_handed_out_to_who_is_there() -> None:
-    """A task that is behind finds what nobody had started; where no task is any more, nothing is left."""
+def test_holes_of_a_repetition_before_are_handed_out_too() -> None:
+    """A task of which no reader had heard may have begun them when others were told that it is over."""
     ahead = replace(TASK, index=1, ledger=((Split(0, 30, 100), Split(0, 100, 100), Split(1, 0, 4)),))
-    state = begun(checkpoint(TASK, ahead))
-    assert state.iterations[2000].cursors[0].returned == [Split(0, 10, 20), Split(0, 25, 30)]
-    state = begun(checkpoint(replace(TASK, total=7), ahead))
-    assert state.iterations[2000].cursors[0].returned == []
+    for behind in (TASK, replace(TASK, total=7)):
+        state = begun(checkpoint(behind, ahead))
+        assert state.iterations[2000].cursors[0].returned == [Split(0, 10, 20), Split(0, 25, 30)]
+
+
+@pytest.mark.parametrize(
+    ("ledger", "total", "count"),
+    [
+        ((Split(0, 0, 10),), None, 1),
+        ((Split(0, 0, 10),), 12, 2),
+        ((Split(0, 0, 10), Split(0, 10, 10)), None, 2),
+        ((Split(0, 0, 10), Split(0, 100, 100), Split(1, 0, 4)), None, 2),
+        ((Split(0, 0, 100),), 12, 1),
+    ],
+)
+def test_somebody_can_take_what_is_left(ledger: tuple[Split, ...], total: int | None, count: int) -> None:
+    """Where all known tasks were told that a repetition is over, of which splits are left, there is one task more."""
+    state = begun(checkpoint(replace(TASK, ledger=(ledger,), total=total)))
+    assert [task.index for task in state.iterations[2000].tasks.values()] == [*range(count)]
 
 
 def test_tasks_that_nobody_knows_begin() -> None:

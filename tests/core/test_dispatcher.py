@@ -339,6 +339,17 @@ def test_an_ask_that_knows_of_another_cut_gets_no_splits() -> None:
     assert cluster.commands == []
 
 
+def test_nothing_is_given_behind_an_end() -> None:
+    """What came back after a source was told the end of a repetition is not for it: it would never look at that."""
+    cluster = Cluster()
+    for split in (Split(0, 0, 100), Split(0, 100, 100)):
+        cluster.core.out.commit(u.AssignSplitsUpdate(cluster.task, 0, split))
+    cluster.core.state.iterations[2000].cursors[0].take_back([Split(0, 5, 6)])
+    cluster.core.out.drain()
+    cluster.want(2)
+    assert cluster.all_of(m.SplitsAssigned) == []
+
+
 def test_who_comes_to_the_end_waits_for_what_others_have_not_started() -> None:
     """Before the end is told, those who have splits left are asked for them."""
     cluster = Cluster()

@@ -127,6 +127,18 @@ def test_orphans_are_shared_evenly() -> None:
     assert placement.share_of("a", found, orphans) == []
 
 
+def test_orphans_that_have_come_to_their_end_are_shared_too() -> None:
+    """Somebody has to make again what was not delivered of them."""
+    placement = placed("a", "b")
+    found = shared(placement, "", "", "", "")
+    for number in (0, 1, 2):
+        found.tasks[number].total, found.running = 9, 1
+    assert [one.task for one in placement.share_of("b", found, list(found.live_tasks))] == [0, 1]
+    for number in (0, 1):
+        found.tasks[number].worker = "b"
+    assert [one.task for one in placement.share_of("a", found, list(found.live_tasks)[2:])] == [2, 3]
+
+
 def test_a_newcomer_takes_from_those_who_have_most() -> None:
     """So many that nobody has two more than another, and none of a task that has come to its end."""
     placement = placed("a", "b", "c")

@@ -39,10 +39,7 @@ class Interrupted:
         self.first.run_until(
             lambda: all(one.core.opened and len(one.core.task_list.readers) == known for one in self.first.clients)
         )
-        self.read(self.first, int(share * len(self.pipeline.names())))
-        self.checkpoints = [
-            client.core.checkpoint(client.core.reading.passed.count) for client in self.first.clients
-        ]
+        self.stop(self.first, share)
 
     def world(self, seed: int, workers: int, faults: Faults) -> World:
         shards = workers if self.job.get("mode", "DYNAMIC") == "DATA" else 0
@@ -61,12 +58,26 @@ class Interrupted:
     def read(self, world: World, count: int) -> None:
         world.run_until(lambda: world.all_done or sum(client.taken for client in world.clients) >= count)
 
+    def stop(self, world: World, share: float) -> None:
+        """Notes where everybody is when such a share of all elements was read in a world."""
+        self.read(world, int(share * len(self.pipeline.names())))
+        self.checkpoints = [client.core.checkpoint(client.core.reading.passed.count) for client in world.clients]
+
     def go_on(self, workers: int, faults: Faults = CALM, crash: bool = False) -> World:
         """Another cluster in which everybody goes on, to the end."""
-        world = self.world(self.seed + 1_000_000, workers, faults)
-        self.add_readers(world, [m.encode_checkpoint(one) for one in self.checkpoints])
+        world = self.join(workers, faults)
         for moment in (0.05, 0.15, 0.3, 1.0) if crash else ():
             world.clock.after(moment, world.restart_dispatcher)
+        return self.finish(world)
+
+    def join(self, workers: int, faults: Faults) -> World:
+        """Another cluster in which everybody has gone on."""
+        world = self.world(self.seed + 1_000_000, workers, faults)
+        self.add_readers(world, [m.encode_checkpoint(one) for one in self.checkpoints])
+        return world
+
+    def finish(self, world: World) -> World:
+        """Everybody reads to the end."""
         world.run_until(lambda: world.all_done)
         assert {client.outcome for client in world.clients} == {"end"}, [client.outcome for client in world.clients]
         return world
@@ -83,6 +94,22 @@ def test_one_reader_goes_on_with_another_number_of_workers(seed: int) -> None:
     world = Interrupted(seed, 1, draw.randint(1, 4), draw.random())
     second = world.go_on(draw.randint(1, 4), draw.choice([CALM, ROUGH]), crash=draw.random() < 0.4)
     assert had(world.first) + had(second) == Counter(world.pipeline.names())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_reader_goes_on_twice(seed: int) -> None:
+    """It may be stopped again, before, while or after some of its tasks have come to their end."""
+    draw = random.Random(f"{seed}/twice")
+    world = Interrupted(seed, 1, draw.randint(1, 4), draw.random())
+    second = world.join(draw.randint(1, 4), draw.choice([CALM, ROUGH]))
+    second.run_until(lambda: second.all_done or second.clients[0].core.opened)
+    if second.all_done:
+        return
+    share = draw.random() * (1 - world.first.clients[0].taken / max(1, len(world.pipeline.names())))
+    world.stop(second, share)
+    world.seed += 1
+    third = world.go_on(draw.randint(1, 4), draw.choice([CALM, ROUGH]))
+    assert had(world.first) + had(second) + had(third) == Counter(world.pipeline.names())
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -79,6 +79,17 @@ def test_more_is_asked_for_before_the_source_starves() -> None:
     assert desk.asks[3:] == [(0, 2, True)]
 
 
+def test_nothing_is_asked_for_behind_an_end() -> None:
+    """A source that has been told that its repetition is over asks for the next one only, when it gets there."""
+    desk = Desk()
+    desk.provider.feed([Split(0, 0, 2), Split(0, 2, 3), Split(0, 3, 3)])
+    pieces = [desk.take() for _ in range(4)]
+    assert (pieces[-1], desk.asks) == (None, [])
+    desk.provider.reset()
+    desk.starve()
+    assert desk.asks == [(1, 3, True)]
+
+
 def test_what_no_source_has_started_is_given_back() -> None:
     """The entry that is begun is shortened, those behind it go; asking for more begins again."""
     desk = Desk()

@@ -147,17 +147,25 @@ class Placement:
         """What a worker should host beside its own of a fixed number of tasks: orphans, then some of other hosts."""
         hosted: dict[str, list[Task]] = {name: [] for name in self.facts if self.takes_tasks(name, iteration)}
         for task in iteration.live_tasks:
-            if task.worker in hosted and task.total is None:
+            if task.worker in hosted:
                 hosted[task.worker].append(task)
         share = -(-(len(orphans) + sum(map(len, hosted.values()))) // len(hosted))
-        count = len(hosted.pop(worker))
-        found = list(orphans[: max(0, share - count)])
-        while hosted and count + len(found) < share:
-            most = max(hosted.values(), key=len)
-            if len(most) <= count + len(found) + 1:
+        found = list(orphans[: max(0, share - len(hosted[worker]))])
+        return found + self._surplus(worker, hosted, found)
+
+    def _surplus(self, worker: str, hosted: dict[str, list[Task]], found: Sequence[Task]) -> list[Task]:
+        """What others have too much of. A task that has made all it has costs its host little, and stays there."""
+        running = {name: [task for task in tasks if task.total is None] for name, tasks in hosted.items()}
+        count = len(running.pop(worker)) + sum(task.total is None for task in found)
+        share = -(-(count + sum(map(len, running.values()))) // len(hosted))
+        surplus: list[Task] = []
+        while running and count < share:
+            most = max(running.values(), key=len)
+            if len(most) <= count + 1:
                 break
-            found.append(most.pop())
-        return found
+            surplus.append(most.pop())
+            count += 1
+        return surplus
 
     def best(self, task: Task, iteration: Iteration) -> str | None:
         """The worker with the fewest tasks among those that may host this one; None when there is none.

@@ -161,25 +161,17 @@ def _cursor(
     following = taken[repetition].ranges[-1][1] if taken.get(repetition) else 0
     count = described.count if isinstance(described, IndexSplits) else OPEN_END
     returned = []
-    for earlier in range(_oldest(past, source, spent, repetition), repetition + 1):
+    for earlier in range(_oldest(spent, repetition), repetition + 1):
         stop = following if earlier == repetition or count is None else count
         gaps = taken.get(earlier, RangeSet()).missing(0, stop)
         returned += [Split(earlier, first, end) for first, end in gaps]
     return repetition, following, tuple(returned)
 
 
-def _oldest(past: Past, source: int, spent: dict[int, RangeSet], repetition: int) -> int:
-    """The oldest repetition in which some task may be still; those before it are over, whoever has had their splits."""
-    unended = [task for task in past.tasks.values() if task.total is None]
-    oldest = min((_place_of(task, source) for task in unended), default=0)
-    if len(spent) >= MOST_REPETITIONS:
-        oldest = max(oldest, min(spent))
-    return max(oldest, repetition - MOST_REPETITIONS)
-
-
-def _place_of(task: m.TaskPart, source: int) -> int:
-    entries = task.ledger[source]
-    return entries[-1].repetition + entries[-1].is_end if entries else 0
+def _oldest(spent: dict[int, RangeSet], repetition: int) -> int:
+    """The oldest repetition of which all is known: splits of it that nobody speaks of were not even begun, or by a task
+    of which no reader has had anything. What was used up of older ones is forgotten."""
+    return max(min(spent) if len(spent) >= MOST_REPETITIONS else 0, repetition - MOST_REPETITIONS)
 
 
 def own_place(index: int, step: int, spent: dict[int, RangeSet], entries: Iterable[Split]) -> tuple[int, int]:

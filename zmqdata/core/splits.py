@@ -226,13 +226,13 @@ class Ledger:
         return self.before + sum(split.size for split in self.entries)
 
     def ends(self, repetition: int) -> bool:
-        """Whether the task was told that a repetition is over; what came behind that, its source would not look at.
+        """Whether the task was told that a repetition is over; what came of it then, its source would not look at.
 
         >>> Ledger([Split(0, 0, 2), Split(0, 2, 2)]).ends(0), Ledger([Split(0, 0, 2)]).ends(0)
         (True, False)
         """
         last = self.entries[-1] if self.entries else None
-        return last is not None and last.is_end and last.repetition >= repetition
+        return last is not None and last.repetition + last.is_end > repetition
 
     def since(self, entry: int) -> tuple[Split, ...]:
         """The entries from this number on."""
