@@ -56,7 +56,7 @@ class SavedFolder:
         self.chunks[place] = names
 
     def finish(self, command: s.FinishSave) -> s.SaveFinished:
-        """Writes the marker: again only in another life, when its being there had not come to the journal, and alike."""
+        """Writes the marker: again, and alike, in another life only, which may not know that it is there."""
         ending = ("ERROR" if command.error else "DONE", command.chunks, self.world.dispatcher)
         if self.marker and (ending[:2] != (self.marker, self.manifest) or self._ended_by is ending[2]):
             self.world.laws.fail(f"ended as {self.marker}, and again: {command}")
