@@ -42,6 +42,12 @@ class LineageKept:
         for part in sources:
             self.gone.setdefault(part.source, SpentSplits()).restore(part.repetition, part.gone)
 
+    def lacks_before(self, news: m.Lineage) -> bool:
+        """Whether splits lie between what is known of a task and what is told, or before all, of which nobody tells."""
+        known = self.tasks.get(news.task)
+        lengths = [ledger.length for ledger in known.ledger] if known is not None else [0] * len(news.bases)
+        return bool(news.states) and any(base > length for base, length in zip(news.bases, lengths, strict=False))
+
     def take(self, news: m.Lineage, delivered: RangeSet) -> None:
         """Takes what a worker tells, and forgets what is not needed any more.
 
@@ -60,7 +66,7 @@ class LineageKept:
                 if source < len(task.ledger):
                     self._join(source, task.ledger[source], *one)
         known = {state.number: state for state in (*task.states, *news.states)}
-        task.states = [known[number] for number in sorted(known)]
+        task.states = [known[number] for number in sorted(known) if _is_complete(known[number], task.ledger)]
         self.trim(news.task, delivered)
 
     def _join(self, source: int, ledger: Ledger, first: int, entries: Sequence[Split]) -> None:
@@ -139,3 +145,8 @@ class LineageKept:
         if kept.states and delivered.covers(0, kept.states[0].number):
             return useful_states(kept.states, delivered, total)
         return tuple(kept.states)
+
+
+def _is_complete(state: m.TaskState, ledgers: Sequence[Ledger]) -> bool:
+    """Whether all splits that are needed to go on from a state are there."""
+    return all(ledger.base <= need for ledger, need in zip(ledgers, state.needs, strict=False))

@@ -78,7 +78,7 @@ class Standing:
         """Takes what the following messages of a task depend on."""
         if news.origin is not None:
             self.indices[news.task] = news.origin.index
-            if any(news.bases) and news.states and news.task not in self.kept.tasks:
+            if self.kept.lacks_before(news):
                 # Ledgers are forgotten as far as nobody needs them: others had what lies before the oldest state.
                 self._reading.passed.begin(news.task, ((0, news.states[0].number),))
         self.kept.take(news, self._reading.settled(news.task))
