@@ -18,7 +18,7 @@ import pytest
 import zmqdata
 from tests.acceptance.reading import DYNAMIC, OFF, numbers, read, some, status, together
 from zmqdata import Dataset, ShardingPolicy
-from zmqdata.errors import UnavailableError, UnimplementedError
+from zmqdata.errors import UnavailableError
 from zmqdata.testing.cluster import await_condition
 
 RANGE = Dataset.range(100)
@@ -62,13 +62,15 @@ def test_spec_of_a_distributed_dataset() -> None:
 
 
 @pytest.mark.claim("4.7b")
-def test_iterators_have_no_state_yet(cluster: zmqdata.LocalCluster) -> None:
-    """The state of an iterator over the service is refused, as in tf.data."""
+def test_iterators_can_be_saved(cluster: zmqdata.LocalCluster) -> None:
+    """What tf.data refuses: the state of an iterator over the service, from which a new one goes on."""
     it = iter(read(RANGE, cluster))
-    next(it)
-    with pytest.raises(UnimplementedError):
-        it.state_dict()
+    had = [int(next(it))]
+    state = it.state_dict()
     it.close()
+    again = iter(read(RANGE, cluster))
+    again.load_state_dict(state)
+    assert sorted(had + [int(element) for element in again]) == sorted(int(element) for element in RANGE)
 
 
 # --- reading

@@ -74,16 +74,16 @@ def test_copies_are_not_continued() -> None:
 
 
 def test_a_new_host_gets_the_last_state_and_the_entries_for_it() -> None:
-    """Entries keep their numbers, the first of them is told; what is already gone is not missed."""
+    """And the ones from which clients can go on who have not handed out all they have. Entries keep their numbers."""
     kept = Kept()
     for number in (10, 30, 50):
         kept.tell(number)
     kept.deliver((0, 35))
     assert ([state.number for state in kept.task.states], kept.task.ledger[0].base) == ([30, 50], 3)
     definition = kept.definition((0, 35), (35, 55))
-    assert [state.number for state in definition.states] == [50]
-    assert (definition.bases, definition.ledger[0][0], len(definition.ledger[0])) == ((5,), Split(0, 5, 6), 4)
-    assert definition.skip == ((0, 55),)
+    assert [state.number for state in definition.states] == [30, 50]
+    assert (definition.bases, definition.ledger[0][0], len(definition.ledger[0])) == ((3,), Split(0, 3, 4), 6)
+    assert (definition.skip, definition.delivered) == (((0, 55),), 35)
 
 
 def test_a_host_that_must_begin_at_the_beginning_gets_all_entries() -> None:

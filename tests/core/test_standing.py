@@ -64,19 +64,22 @@ def test_an_order_that_cannot_come_again_is_refused() -> None:
 def told(base: int, number: int) -> m.Lineage:
     """What a stream begins with where all before a state was forgotten."""
     states = (m.TaskState(number, b"", (base,)),)
-    return m.Lineage(1, 7000, 2, (base,), ((Split(0, 90, 95),),), states, m.Origin(0, 9, None, 5, 0))
+    return m.Lineage(1, 7000, 2, (base,), ((Split(0, 90, 95),),), states, m.Origin(0, 9, None, 5, 0, number))
 
 
-def test_what_a_worker_does_not_know_any_more_others_had() -> None:
-    """Ledgers are forgotten as far as all was delivered: before one joined, or while one had none of the task."""
-    one = standing(Reading(None, lambda command: None))
+def test_what_was_delivered_before_a_stream_began_others_had() -> None:
+    """Before one joined, or while one had none of the task; but for what an operation behind may go back to."""
+    reading = Reading(None, lambda command: None)
+    one = standing(reading)
     one.take(told(4, 17))
     assert one.checkpoint(0).tasks[0].delivered == ((0, 17),)
     one.take(told(9, 40))
     found = one.checkpoint(0).tasks[0]
     assert (found.delivered, found.bases, [state.number for state in found.states]) == (((0, 40),), (9,), [40])
-    one.take(told(10, 44))
-    assert one.checkpoint(0).tasks[0].delivered == ((0, 40),)
+    reading.passed.add(7000, 42, 44)
+    one.take(told(10, 45))
+    assert one.checkpoint(0).tasks[0].delivered == ((0, 42), (44, 45))
+    assert one.checkpoint(2).tasks[0].delivered == ((0, 45),)
 
 
 def test_a_numbered_consumer_says_its_step() -> None:

@@ -53,9 +53,10 @@ def definition_of(task: Task, iteration: Iteration, digest: str, taken: RangeSet
     poisoned, suspects = _deadly(task, iteration)
     taken = without_holes(taken) if job.cache else taken
     states = useful_states(task.states, taken, task.total)
+    if task.states and states[:1] != (task.states[0],) and not job.cache:
+        # What clients have in hand need not be made now; but they may be asked where it comes from.
+        states = (task.states[0], *states)
     bases = tuple(ledger.base for ledger in task.ledger)
-    if states and taken.covers(0, states[0].number):
-        bases = tuple(min(needs) for needs in zip(*(state.needs for state in states), strict=True))
     return m.TaskDefinition(
         task=task.task,
         attempt=task.attempt,
@@ -79,6 +80,7 @@ def definition_of(task: Task, iteration: Iteration, digest: str, taken: RangeSet
         repetition=iteration.repetition,
         save_path=job.save.path if job.save is not None else "",
         stream=task.index,
+        delivered=task.delivered.beginning,
         bases=bases,
         states=states,
         poisoned=tuple(sorted(poisoned)),

@@ -34,6 +34,11 @@ class HandedOut:
         """Counts what others have handed out before."""
         self.settled.setdefault(task, RangeSet()).update(ranges)
 
+    def others_had(self, task: int, stop: int) -> None:
+        """Counts all elements before number ``stop`` but those to which somebody may go back."""
+        held = RangeSet((first, end) for number, first, end in self._runs if number == task)
+        self.of(task).update(held.missing(0, stop))
+
     def of(self, task: int) -> RangeSet:
         """The elements of a task to which nobody goes back."""
         return self.settled.setdefault(task, RangeSet())

@@ -50,4 +50,4 @@ def news_for(
 def _origin(definition: m.TaskDefinition) -> m.Origin:
     shards = definition.num_shards
     shard = definition.shard if shards else None
-    return m.Origin(definition.stream, definition.seed, shard, definition.iteration_seed, shards)
+    return m.Origin(definition.stream, definition.seed, shard, definition.iteration_seed, shards, definition.delivered)

@@ -42,12 +42,6 @@ class LineageKept:
         for part in sources:
             self.gone.setdefault(part.source, SpentSplits()).restore(part.repetition, part.gone)
 
-    def lacks_before(self, news: m.Lineage) -> bool:
-        """Whether splits lie between what is known of a task and what is told, or before all, of which nobody tells."""
-        known = self.tasks.get(news.task)
-        lengths = [ledger.length for ledger in known.ledger] if known is not None else [0] * len(news.bases)
-        return bool(news.states) and any(base > length for base, length in zip(news.bases, lengths, strict=False))
-
     def take(self, news: m.Lineage, delivered: RangeSet) -> None:
         """Takes what a worker tells, and forgets what is not needed any more.
 

@@ -86,6 +86,11 @@ class RangeSet:
             gaps.append((first, stop))
         return gaps
 
+    @property
+    def beginning(self) -> int:
+        """How many numbers are members from 0 on without a gap."""
+        return self.ranges[0][1] if 0 in self else 0
+
     def covers(self, first: int, stop: int) -> bool:
         """Whether every ``first <= n < stop`` is a member."""
         return not self.missing(first, stop)

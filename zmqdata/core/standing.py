@@ -78,9 +78,7 @@ class Standing:
         """Takes what the following messages of a task depend on."""
         if news.origin is not None:
             self.indices[news.task] = news.origin.index
-            if self.kept.lacks_before(news):
-                # Ledgers are forgotten as far as nobody needs them: others had what lies before the oldest state.
-                self._reading.passed.begin(news.task, ((0, news.states[0].number),))
+            self._reading.passed.others_had(news.task, news.origin.delivered)
         self.kept.take(news, self._reading.settled(news.task))
 
     def checkpoint(self, place: int) -> m.Checkpoint:

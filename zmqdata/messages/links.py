@@ -107,9 +107,10 @@ class EndOfTask(Message, frozen=True):
 
 
 class Origin(Struct, frozen=True):
-    """What never changes of a task: its ``index`` among those of its iteration, its seed, and its static part.
+    """What a stream begins with: the ``index`` of a task among those of its iteration, its seed, and its static part.
 
-    ``iteration_seed`` and ``num_shards`` are the iteration's. ``shard`` is None where there are none.
+    ``iteration_seed`` and ``num_shards`` are the iteration's. ``shard`` is None where there are none. When this attempt
+    began, so many elements from the first one on were ``delivered``: to somebody, maybe long ago.
     """
 
     index: int
@@ -117,6 +118,7 @@ class Origin(Struct, frozen=True):
     shard: int | None
     iteration_seed: int
     num_shards: int
+    delivered: int = 0
 
 
 class Lineage(Message, frozen=True):

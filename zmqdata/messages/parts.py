@@ -183,7 +183,7 @@ class TaskDefinition(Struct, frozen=True):
     numbered consumer has behind it. What is random follows from ``seed``, or from ``iteration_seed`` where all tasks of
     the iteration must draw the same, or from a seed in the pipeline together with ``repetition``, the repetition of the
     job. ``save_path``: where the worker writes what the task makes, as stream number ``stream``; empty: it sends it to
-    clients. ``poisoned`` are the elements that nodes leave out, ``suspects`` those at which a process died and that are
+    clients. Of its elements, so many from the first one on were ``delivered``. ``poisoned`` are the elements that nodes leave out, ``suspects`` those at which a process died and that are
     called for one at a time. ``task_timeout`` is the job's.
     """
 
@@ -209,6 +209,7 @@ class TaskDefinition(Struct, frozen=True):
     repetition: int = 0
     save_path: str = ""
     stream: int = 0
+    delivered: int = 0
     bases: tuple[int, ...] = ()
     states: tuple[TaskState, ...] = ()
     poisoned: tuple[Place, ...] = ()
