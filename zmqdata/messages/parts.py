@@ -81,7 +81,8 @@ class JobParameters(Struct, frozen=True):
     take. ``save``: workers write the elements to files, and no client reads it.
     ``num_tasks``: the order is promised: there are so many tasks, whoever hosts them, each has every so many-th split,
     and consumers take from them in turn; all that is random follows from ``seed`` then. ``on_poison``: what
-    becomes of an element that kills its process again and again, "fail" or "skip".
+    becomes of an element that kills its process again and again, "fail" or "skip". ``fingerprint``: the content that the
+    client knows under ``dataset_id``, which must be what the dispatcher has there; not compared with other clients'.
     """
 
     name: str
@@ -101,6 +102,7 @@ class JobParameters(Struct, frozen=True):
     seed: int = 0
     on_poison: str = "fail"
     task_timeout: float | None = None
+    fingerprint: str = ""
 
 
 class Reader(Struct, frozen=True):
