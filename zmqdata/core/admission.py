@@ -34,8 +34,8 @@ class Admission:
             return InvalidArgumentError, "A save has no clients: begin it with zmqdata.distributed_save()."
         if dataset is None:
             return NotFoundError, f"Dataset id {job.dataset_id} not found."
-        found = self._of_content(job, dataset) or self._of_name(job) or self._of_consumers(ask, dataset) or self._of_dataset(job, dataset)
-        return found or self._of_repetition(ask) or self._of_workers(ask)
+        found = self._of_content(job, dataset) or self._of_name(job) or self._of_consumers(ask, dataset)
+        return found or self._of_dataset(job, dataset) or self._of_repetition(ask) or self._of_workers(ask)
 
     def _of_content(self, job: m.JobParameters, dataset: m.DatasetDescription) -> Objection | None:
         # A dispatcher without a journal gives an id anew when its clients of before are still there
@@ -179,9 +179,9 @@ def changed_content(dataset_id: str, known: str, found: str) -> str:
     ]
     return (
         f"The dataset with id {dataset_id} has another content than this client knows. {pairs[0]} Probably the "
-        "dispatcher was restarted without a work_dir, and something else was registered under this id before this client "
-        "came back. Call from_dataset_id() again to read what is there now, or register what you want under an id of its "
-        "own; with a work_dir a dispatcher keeps what its ids mean."
+        "dispatcher was restarted without a work_dir, and something else was registered under this id before this "
+        "client came back. Call from_dataset_id() again to read what is there now, or register what you want under an "
+        "id of its own; with a work_dir a dispatcher keeps what its ids mean."
     )
 
 

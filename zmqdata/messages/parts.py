@@ -81,8 +81,9 @@ class JobParameters(Struct, frozen=True):
     take. ``save``: workers write the elements to files, and no client reads it.
     ``num_tasks``: the order is promised: there are so many tasks, whoever hosts them, each has every so many-th split,
     and consumers take from them in turn; all that is random follows from ``seed`` then. ``on_poison``: what
-    becomes of an element that kills its process again and again, "fail" or "skip". ``fingerprint``: the content that the
-    client knows under ``dataset_id``, which must be what the dispatcher has there; not compared with other clients'.
+    becomes of an element that kills its process again and again, "fail" or "skip". ``fingerprint``: the content that
+    the client knows under ``dataset_id``, which must be what the dispatcher has there; not compared with other
+    clients'.
     """
 
     name: str
