@@ -220,10 +220,12 @@ class Lease(Struct, frozen=True):
     """For how many ``seconds`` after a client has said what is answered it may hand out what it holds.
 
     ``alone``: nobody else reads, so it needs no further answer, as long as it is not itself kept from running.
+    ``free``: what it holds is nobody else's, and may be handed out at any time; it only has to be heard of so often.
     """
 
     seconds: float
     alone: bool = False
+    free: bool = False
 
 
 class TaskReport(Struct, frozen=True):
