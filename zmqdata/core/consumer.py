@@ -115,6 +115,7 @@ class ConsumerCore:
         if handler is not None:
             handler(event, now)
         if self._is_over:
+            self.telling.tell_left_out()
             self._finish("", "", now)
         if self.finished and not self.reading.waiting and not self._leaving:
             self._leave(now)
@@ -279,6 +280,7 @@ class ConsumerCore:
             return
         if isinstance(header, m.EndOfTask):
             self.reading.end(task)
+            self.telling.left_out[header.task] = header.left_out
             return
         breach = self.reading.take(task, header, event.content)
         if breach:

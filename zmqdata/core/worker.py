@@ -353,7 +353,7 @@ class WorkerCore:
         for stream in streams:
             if not stream.told_end:
                 stream.told_end = True
-                self.links.push(stream.client, m.EndOfTask(0, *task.key, task.total), ())
+                self.links.push(stream.client, m.EndOfTask(0, *task.key, task.total, task.left_out), ())
 
     # --- links
 
