@@ -30,7 +30,7 @@ DISPATCHERS = st.builds(
     gc_dynamic_sharding_jobs=st.booleans(),
     deployment_mode=st.sampled_from(["COLOCATED", "REMOTE", "HYBRID"]),
     job_gc_timeout_ms=st.integers(-1, 10**9),
-    client_timeout_ms=MILLISECONDS,
+    client_timeout_ms=st.integers(100, 10**9),
     host=WORDS,
 )
 WORKERS = st.builds(
@@ -127,12 +127,14 @@ def test_auto_is_one_process_for_each_core() -> None:
     """--processes takes a number or auto."""
     assert cli.count_of_processes("auto") >= 1
     assert cli.count_of_processes("3") == 3
+    assert cli.count_of_processes("1000") == 1000
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (["worker", "--dispatcher", HERE, "--processes", "0"], "expected a number from 1 up, or auto, got '0'"),
+        (["worker", "--dispatcher", HERE, "--processes", "1000000"], "at most 1000 processes, got 1000000: more than"),
         (["worker", "--dispatcher", HERE, "--processes", "many"], "got 'many'"),
         (["worker", "--dispatcher", HERE, "--data-ports", "9-1"], "such as 7000-7100"),
         (["worker", "--dispatcher", HERE, "--nonsense"], "unrecognized arguments: --nonsense"),

@@ -210,7 +210,8 @@ def test_a_list_of_texts_is_one(kind: type[Any], name: str) -> None:
         ({"deployment_mode": "LOCAL"}, ValueError, "must be one of 'COLOCATED', 'REMOTE', 'HYBRID', got 'LOCAL'"),
         ({"job_gc_timeout_ms": -2}, ValueError, r"at least -1 \(-1 means never\), got -2"),
         ({"worker_timeout_ms": 0}, ValueError, "`worker_timeout_ms` must be at least 1, got 0"),
-        ({"client_timeout_ms": 0}, ValueError, "`client_timeout_ms` must be at least 1"),
+        ({"client_timeout_ms": 0}, ValueError, "`client_timeout_ms` must be at least 1, got 0"),
+        ({"client_timeout_ms": 99}, ValueError, "`client_timeout_ms` must be at least 100, got 99: clients"),
         ({"max_message_bytes": 10}, ValueError, "`max_message_bytes` must be at least 65536, got 10"),
     ],
 )

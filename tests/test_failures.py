@@ -53,6 +53,22 @@ def test_a_module_that_a_function_imports_and_a_worker_lacks_comes_with_remedies
 
 
 @pytest.mark.parametrize(
+    "missing",
+    [
+        ModuleNotFoundError("No module named x", name="zmqdata_shipped_0123456789abcdef.mine.hidden"),
+        FileNotFoundError(2, "gone", "/cache/zmqdata_shipped_0123456789abcdef/mine/.table"),
+    ],
+)
+def test_what_was_not_shipped_with_a_package_comes_with_remedies(missing: Exception) -> None:
+    """A part of a shipped package that a worker lacks was left out of it: why is said."""
+    found = str(sent(raised(PipelineError("map(f) failed", node="map(f)"), raised(missing))))
+    assert "hidden files, __pycache__, .pyc and backup files stay at home" in found
+    assert "ship=" not in found
+    other = raised(PipelineError("map(f) failed", node="map(f)"), raised(FileNotFoundError(2, "gone", "a.rec")))
+    assert "stay at home" not in str(sent(other))
+
+
+@pytest.mark.parametrize(
     "cause", [ValueError("bad", 3), KeyError("name"), FileNotFoundError(2, "gone", "a.rec"), ZeroDivisionError()]
 )
 def test_the_cause_is_rebuilt(cause: Exception) -> None:

@@ -270,3 +270,12 @@ def test_specs_agree_where_an_element_can_look_like_both(other: Any, agrees: boo
     assert specs_agree({"x": (I8, I8)}, {"x": (I8, other)}) is agrees
     assert specs_agree(DatasetSpec(I8), DatasetSpec(other)) is agrees
     assert not specs_agree({"x": I8}, {"y": I8})
+
+
+@pytest.mark.parametrize("bad", [5, None, "int64", TensorSpec, [TensorSpec((), "int8")], {"x": np.int8}])
+def test_a_dataset_s_spec_is_made_of_specs(bad: Any) -> None:
+    """What is none is refused where it is given, and not where it is first looked at."""
+    with pytest.raises(TypeError, match=r"element_spec must be TensorSpec\(shape, dtype\) for each leaf.* of type"):
+        DatasetSpec(bad)
+    for good in ((), {"x": DatasetSpec(TensorSpec((), "int8"))}):
+        assert DatasetSpec(good).element_spec == good

@@ -29,7 +29,14 @@ from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.settings import PREFIX, check_settings, setting, variables
 from zmqdata.transport.addresses import check_addresses, endpoint_host, parse_service, resolve_host
 from zmqdata.worker.lifetime import StopSignals, exit_within, watch_lifeline
-from zmqdata.worker.supervisor import Supervisor, available_cores, child_command, child_configs
+from zmqdata.worker.supervisor import (
+    MOST_PROCESSES,
+    Supervisor,
+    available_cores,
+    check_processes,
+    child_command,
+    child_configs,
+)
 
 LAST_SECONDS = 5.0
 LOOK_AROUND = 0.5
@@ -117,7 +124,9 @@ def dispatcher_arguments(program: str) -> argparse.ArgumentParser:
 class ProcessSettings:
     """How many processes a worker has; each is a worker of its own to the dispatcher."""
 
-    processes: str = setting("1", "processes that run pipelines; auto: one for each core", metavar="N|auto")
+    processes: str = setting(
+        "1", f"processes that run pipelines, at most {MOST_PROCESSES}; auto: one for each core", metavar="N|auto"
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -169,9 +178,13 @@ def worker_arguments(program: str) -> argparse.ArgumentParser:
 def count_of_processes(text: str) -> int:
     """The value of ``--processes``."""
     if text == "auto":
-        return available_cores()
+        return min(available_cores(), MOST_PROCESSES)
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ValueError(f"`processes`: expected a number from 1 up, or auto, got {text!r}")
+    try:
+        check_processes(int(text))
+    except ValueError as error:
+        raise ValueError(f"`processes`: {error}") from None
     return int(text)
 
 

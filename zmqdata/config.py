@@ -24,6 +24,8 @@ DATA_PORT_MARK = "%dts_port%"
 DEPLOYMENT_MODES = ("COLOCATED", "REMOTE", "HYBRID")
 _PORT_RANGE = re.compile(r"(?P<host>.+):(?P<first>[0-9]{1,5})-(?P<last>[0-9]{1,5})")
 DATA_TRANSPORTS = ("ipc", "tcp")
+LEAST_CLIENT_TIMEOUT = 100
+"""In milliseconds: what three reports of a client need, on a machine that has something else to do, too."""
 SNAPSHOTS_PER_WORKER = 3
 MOST_SNAPSHOTS = 10_000
 
@@ -95,7 +97,7 @@ class DispatcherConfig:
     client_timeout_ms: int = milliseconds(
         15_000,
         "silence after which a client counts as gone when others read the same job, in milliseconds; clients report "
-        "once a second",
+        "once a second, and three times within it if that is more often; at least 100",
     )
     gc_dynamic_sharding_jobs: bool = setting(
         True, "also collect jobs whose splits are handed out as needed, although a client may come back for the rest"
@@ -131,6 +133,11 @@ class DispatcherConfig:
         _check_order(self.worker_addresses)
         check_settings(self)
         _check_protocol(self.protocol)
+        if self.client_timeout_ms < LEAST_CLIENT_TIMEOUT:
+            raise ValueError(
+                f"`client_timeout_ms` must be at least {LEAST_CLIENT_TIMEOUT}, got {self.client_timeout_ms}: clients "
+                "report three times within it, and one that is busy for a moment longer would count as gone"
+            )
         object.__setattr__(self, "worker_addresses", tuple(_one_per_port(self.worker_addresses)))
         _check_places(self.worker_addresses)
         if self.worker_max_concurrent_snapshots == 0:

@@ -10,6 +10,7 @@ import msgspec
 
 from zmqdata.errors import BY_NAME, DataServiceError, PipelineError, ProtocolError
 from zmqdata.remote_errors import RemoteError, describe_exception, rebuild_exception, text_of
+from zmqdata.shippednames import PREFIX
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -36,13 +37,29 @@ MISSING_MODULE = (
 """What to do about a module that a worker lacks."""
 
 
+MISSING_SHIPPED_FILE = (
+    "It belongs to a package that was shipped without it: hidden files, __pycache__, .pyc and backup files stay at "
+    "home, and so does what was made after distribute(). Give it another name, or put it where workers can read it."
+)
+"""What to do about a part of a shipped package that a worker lacks."""
+
+
+def _remedy(cause: BaseException) -> str:
+    """What to do about code that is not here; "" where it is not that."""
+    if isinstance(cause, FileNotFoundError) and PREFIX in str(cause.filename):
+        return MISSING_SHIPPED_FILE
+    if isinstance(cause, ModuleNotFoundError):
+        return MISSING_SHIPPED_FILE if str(cause.name).startswith(PREFIX) else MISSING_MODULE
+    return ""
+
+
 def encode_failure(error: BaseException, element: int, worker: str) -> bytes:
     """Describes why element number ``element`` could not be made by ``worker``."""
     cause = error.__cause__ if isinstance(error, PipelineError) and error.__cause__ is not None else error
     service_error = type(error).__name__ if type(error).__name__ in BY_NAME else ""
     text = text_of(error) if isinstance(error, DataServiceError) else f"{type(error).__name__}: {text_of(error)}"
-    if isinstance(cause, ModuleNotFoundError):
-        text = f"{text}. {MISSING_MODULE}"
+    if remedy := _remedy(cause):
+        text = f"{text}. {remedy}"
     node = text_of(Exception(error.node)) if isinstance(error, PipelineError) else ""
     return msgspec.msgpack.encode(Failure(text, node, element, worker, service_error, describe_exception(cause)))
 

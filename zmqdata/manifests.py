@@ -18,7 +18,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from zmqdata.errors import AlreadyExistsError, DataLossError, DataServiceError, NotFoundError, named_error
+from zmqdata.errors import (
+    AlreadyExistsError,
+    DataLossError,
+    DataServiceError,
+    InvalidArgumentError,
+    NotFoundError,
+    named_error,
+)
 from zmqdata.files import LOCAL, Files, files_of, read
 from zmqdata.specs import decode_spec, encode_spec, merge_specs
 
@@ -175,6 +182,27 @@ def spec_text(spec: Any) -> str | None:
 
 
 # --- with a checksum
+
+
+def one_spec(one: Any, other: Any) -> Any:
+    """The narrowest spec that admits the elements of both, as those of one save must have it.
+
+    Raises:
+        InvalidArgumentError: they differ in nesting or dtype; the text shows both.
+
+    >>> from zmqdata.specs import TensorSpec
+    >>> one_spec(TensorSpec((2,), "int8"), TensorSpec((3,), "int8"))
+    TensorSpec(shape=(None,), dtype=int8)
+    """
+    if one == other:
+        return one
+    try:
+        return merge_specs(one, other)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"The elements of a saved dataset must have one structure, but there are elements of {one} and of {other}. "
+            "Make nesting and dtypes equal with map(), or save them to two paths"
+        ) from None
 
 
 def _checksum(content: Any) -> int:

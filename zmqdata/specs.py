@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -84,6 +84,9 @@ class DatasetSpec:
     Args:
         element_spec: the spec of its elements.
 
+    Raises:
+        TypeError: it is none.
+
     >>> DatasetSpec(TensorSpec((), "int64"))
     DatasetSpec(TensorSpec(shape=(), dtype=int64))
 
@@ -91,6 +94,9 @@ class DatasetSpec:
     """
 
     element_spec: Any
+
+    def __post_init__(self) -> None:
+        check_spec("element_spec", self.element_spec)
 
     def __repr__(self) -> str:
         return f"DatasetSpec({self.element_spec})"
@@ -109,6 +115,22 @@ class DatasetSpec:
 def is_list(value: object) -> bool:
     """Whether optree must not look inside: a list in an element is an array."""
     return isinstance(value, list)
+
+
+def check_spec(name: str, value: object) -> None:
+    """Refuse what is no nesting of specs.
+
+    Raises:
+        TypeError: naming the argument, what came and what was expected.
+
+    >>> check_spec("spec", {"x": TensorSpec((), "int64")})
+    """
+    for leaf in optree.tree_leaves(cast(Any, value), is_leaf=is_list, none_is_leaf=True):
+        if not isinstance(leaf, (TensorSpec, RaggedTensorSpec, DatasetSpec)):
+            raise TypeError(
+                f"{name} must be TensorSpec(shape, dtype) for each leaf, in the nesting of the elements (dicts and "
+                f"tuples, no lists); got {leaf!r} of type {type(leaf).__name__}"
+            )
 
 
 def map_structure(function: Callable[..., Any], structure: Any, *others: Any) -> Any:

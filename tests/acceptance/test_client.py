@@ -380,3 +380,23 @@ def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCl
         together(lambda: found.extend(int(x) for x in other), lambda: found.extend(map(int, silent.stdout)))
         assert "given up this client of job 'stopped', which joins again" in silent.stderr.read()
     assert sorted(found) == list(range(2_000))
+
+
+@pytest.mark.claim("2.9d")
+@pytest.mark.core
+@pytest.mark.parametrize("mode", [OFF, DYNAMIC])
+def test_short_patience_gives_up_nobody_who_is_there(
+    make_cluster: Callable[..., zmqdata.LocalCluster], mode: Any
+) -> None:
+    """Clients speak as often as the dispatcher's time-out needs it, however rarely they were told to."""
+    cluster = make_cluster(1, client_timeout_ms=400, job_gc_check_interval_ms=20, heartbeat_interval_ms=2_000)
+    options: dict[str, Any] = {"job_name": "patient", "task_refresh_interval_hint_ms": 5_000}
+    readers = [iter(read(Dataset.counter(), cluster, mode, max_outstanding_requests=4, **options)) for _ in range(2)]
+    for reader in readers:
+        next(reader)
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:  # their loops are busy with something else
+        assert status(cluster)["jobs"][0]["clients"] == 2
+    for reader in readers:
+        next(reader)
+        reader.close()

@@ -181,3 +181,44 @@ def test_an_id_that_means_something_else_now_is_refused(make_worker: Any) -> Non
             list(ds)
         make_worker(target)
         assert len(list(zmqdata.from_dataset_id("distributed_epoch", target, "mine"))) == 6
+
+
+def scaled(by: int) -> Any:
+    """Datasets that differ in what a function holds, or in the function, and in nothing that one sees from outside."""
+    spec = zmqdata.TensorSpec((), np.int64)
+    return zmqdata.Dataset.range(5).map((lambda x: x * by) if by < 10 else (lambda x: x + by), output_spec=spec)
+
+
+@pytest.mark.claim("2.4c", "4.2b")
+@pytest.mark.core
+@pytest.mark.parametrize(("other", "said"), [(3, "Known values that functions hold: <"), (10, "Known functions: <")])
+def test_an_id_that_means_other_functions_now_is_refused(make_worker: Any, other: int, said: str) -> None:
+    """A job that goes on under an id never reads other content, however alike the elements are; both are named."""
+    with zmqdata.DispatchServer() as dispatcher:
+        target = dispatcher.target
+        make_worker(target)
+        zmqdata.register_dataset(target, scaled(2), dataset_id="mine")
+        ds = zmqdata.from_dataset_id("distributed_epoch", target, "mine", job_name="training")
+        assert sorted(numbers(ds)) == [0, 2, 4, 6, 8]
+    with zmqdata.DispatchServer(zmqdata.DispatcherConfig(port=int(target.rpartition(":")[2]))):
+        zmqdata.register_dataset(target, scaled(other), dataset_id="mine")
+        with pytest.raises(FailedPreconditionError, match="id mine has another content") as caught:
+            list(ds)
+        assert said in str(caught.value)
+        assert "; found: <" in str(caught.value)
+        assert "without a work_dir" in str(caught.value)
+        again = zmqdata.from_dataset_id("distributed_epoch", target, "mine", job_name="training")
+        assert sorted(numbers(again)) == sorted(x * other if other < 10 else x + other for x in range(5))
+
+
+@pytest.mark.claim("2.4c", "4.1b")
+def test_an_id_that_means_the_same_again_is_read_on(make_worker: Any) -> None:
+    """After a restart that forgot everything the same registration makes the id what it was."""
+    with zmqdata.DispatchServer() as dispatcher:
+        target = dispatcher.target
+        make_worker(target)
+        zmqdata.register_dataset(target, scaled(2), dataset_id="mine")
+        ds = zmqdata.from_dataset_id("distributed_epoch", target, "mine")
+    with zmqdata.DispatchServer(zmqdata.DispatcherConfig(port=int(target.rpartition(":")[2]))):
+        zmqdata.register_dataset(target, scaled(2), dataset_id="mine")
+        assert sorted(numbers(ds)) == [0, 2, 4, 6, 8]

@@ -78,6 +78,25 @@ def test_what_functions_hold_is_each_reader_s_own(dataset: str) -> None:
     assert objection(dataset_id=dataset) is None
 
 
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        ("print:code:h", "Known functions: <h>; found: <f>."),
+        ("print:other:f", "Known values that functions hold: <other>; found: <code>."),
+        ("old:code:f", "Known structure: <old>; found: <print>."),
+        ("print", "Known functions: <>; found: <f>."),
+    ],
+)
+@pytest.mark.parametrize("job", ["job", "new"])
+def test_an_id_must_mean_what_the_client_knows(known: str, told: str, job: str) -> None:
+    """A client that knows other content under an id is refused, in a job that is there as in a new one."""
+    error, said = objection(name=job, fingerprint=known)
+    assert error is FailedPreconditionError
+    assert said.startswith(f"The dataset with id dataset has another content than this client knows. {told} ")
+    assert "from_dataset_id() again" in said
+    assert objection(name=job, fingerprint=DESCRIPTION.fingerprint) is None
+
+
 def test_an_unknown_rule_for_poison_is_refused() -> None:
     """A client of another implementation may say neither "fail" nor "skip"."""
     assert objection(name="new", on_poison="ignore") == (

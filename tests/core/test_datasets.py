@@ -75,6 +75,20 @@ def test_a_chosen_id_is_not_taken_away() -> None:
     assert shelf.names == {"dataset", taken, str(int(taken) + 1)}
 
 
+def test_other_content_under_a_known_id_is_not_taken_in_silence() -> None:
+    """The first one stays, and the log says so; the same content once more is nothing to talk about."""
+    shelf = Shelf()
+    shelf.register("dataset", digest=digest(1), fingerprint="other")
+    found = shelf.done()
+    assert [one.text for one in found if isinstance(one, c.Note)] == [
+        "dataset dataset is registered again with other content, which is not taken: the first one stays"
+    ]
+    assert found[-1] == m.DatasetRegistered("request", "dataset")
+    shelf.register("dataset", digest=digest(1))
+    assert shelf.done() == [m.DatasetRegistered("request", "dataset")]
+    assert shelf.out.state.datasets["dataset"].digest == digest(0)
+
+
 def test_an_id_stands_for_one_structure() -> None:
     """Registering something else under a known id is an error that shows the difference."""
     shelf = Shelf()

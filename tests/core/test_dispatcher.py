@@ -276,16 +276,19 @@ def test_files_are_listed_once_for_all_who_ask() -> None:
 
 
 def test_missing_files_are_an_error_at_the_client() -> None:
-    """No match, or an error on the way, ends the clients with NotFoundError; the next ask tries again."""
-    cluster = Cluster(FILES)
-    cluster.want(0)
-    cluster.feed(c.FilesListed(2000, 0, 0, ()))
-    refused = cluster.sent(m.RequestRefused)
-    assert (refused.request, refused.error) == ("k", "NotFoundError")
-    assert "no file matches" in refused.text
-    cluster.want(0)
-    cluster.feed(c.FilesListed(2000, 0, 0, (), "disk is gone"))
-    assert "disk is gone" in cluster.sent(m.RequestRefused).text
+    """No match, or an error on the way, ends the job with NotFoundError, for its clients and for those that come."""
+    for error, text in (("", "no file matches"), ("disk is gone", "disk is gone")):
+        cluster = Cluster(FILES)
+        cluster.want(0)
+        cluster.feed(c.FilesListed(2000, 0, 0, (), error))
+        refused = cluster.sent(m.RequestRefused)
+        assert (refused.request, refused.error) == ("k", "NotFoundError")
+        assert text in refused.text
+        cluster.all_of(object)
+        cluster.hear("late", m.OpenIteration("late", m.JobParameters("job", "dataset", "DYNAMIC"), 0))
+        assert cluster.sent(m.RequestRefused) == m.RequestRefused("late", "NotFoundError", refused.text)
+        cluster.feed(c.FilesListed(2000, 0, 0, ()))
+        assert cluster.all_of(m.RequestRefused) == []
 
 
 def test_files_of_a_job_that_was_collected_are_nobodys() -> None:

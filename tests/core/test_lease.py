@@ -73,6 +73,16 @@ def test_where_nothing_could_be_given_away_no_lease_is_needed() -> None:
     assert lease.pause(30.0) == 30.0
 
 
+def test_a_free_lease_says_how_often_to_be_heard() -> None:
+    """It never ends, and its holder is heard of several times within it, however rarely the user wants that."""
+    lease = ClientLease()
+    lease.opened(Lease(9.0, free=True), 0.0, 0.0)
+    assert lease.holds(1e12)
+    assert lease.pause(30.0) == 3.0
+    assert lease.pause(1.0) == 1.0
+    assert not lease.alone
+
+
 def test_heartbeats_come_before_the_lease_ends() -> None:
     """Several fit into a lease."""
     lease = ClientLease()

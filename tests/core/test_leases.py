@@ -38,10 +38,10 @@ def test_consumers_are_never_alone() -> None:
 
 
 def test_where_everybody_gets_everything_nobody_needs_a_lease() -> None:
-    """Copies of the input, and trainers that share a cache, cost nobody anything by being away."""
+    """Copies of the input, and trainers that share a cache, cost nobody anything by being away, but shall be heard."""
     leases = Leases(TIMEOUT)
-    assert leases.grant(iteration("OFF", 2)) is None
-    assert leases.grant(iteration(cache=True)) is None
+    assert leases.grant(iteration("OFF", 2)) == m.Lease(SHARE * TIMEOUT, free=True)
+    assert leases.grant(iteration(cache=True)) == m.Lease(SHARE * TIMEOUT, free=True)
 
 
 def test_who_believes_to_be_alone_lives_as_long_as_workers_hear_it() -> None:

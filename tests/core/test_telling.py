@@ -117,3 +117,18 @@ def test_nothing_is_missing_while_there_is_something_to_hand_out() -> None:
     for now in range(0, 100, 5):
         listener.telling.heard = float(now)
         assert listener.complain(float(now)) == ""
+
+
+def test_at_the_end_is_told_how_many_are_missing() -> None:
+    """Once, as the sum of all tasks; where nothing was left out nothing is said."""
+    listener = Listener()
+    listener.telling.left_out.update({1: 0})
+    listener.telling.tell_left_out()
+    assert listener.said == []
+    listener.telling.left_out.update({1: 2, 2: 3})
+    for _ in range(2):
+        listener.telling.tell_left_out()
+    ((level, text),) = listener.said
+    assert level == "warning"
+    assert text.startswith("job 'job', repetition 2, is over without 5 elements that workers could not make")
+    assert "zmqdata status --worker ADDRESS" in text

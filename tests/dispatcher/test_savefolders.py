@@ -211,3 +211,14 @@ def test_commands_are_answered_from_threads(tmp_path: Path, monkeypatch: pytest.
     assert done.wait(10)
     folders.close()
     assert [type(one) for one in answers] == [s.SavePrepared, s.ChunkPublished, s.SaveFinished]
+
+
+def test_chunks_of_two_structures_are_no_save(tmp_path: Path) -> None:
+    """Each chunk may be of one structure and the whole not: then the save has failed, and both are named."""
+    path = str(tmp_path)
+    specs = tuple(encode_spec(TensorSpec((), dtype)) for dtype in ("int8", "float32"))
+    assert write_marker(s.FinishSave(2000, path, "run", None, (), specs)) == s.SaveFinished(2000)
+    error = read_save_error(path)
+    assert error is not None
+    assert error.error == "InvalidArgumentError"
+    assert "TensorSpec(shape=(), dtype=int8) and of TensorSpec(shape=(), dtype=float32)" in error.text

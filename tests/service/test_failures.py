@@ -212,6 +212,19 @@ def test_no_files_match(service: Service, tmp_path: Any) -> None:
         next(iter(service.read(ds)))
 
 
+def test_who_comes_later_hears_that_no_files_match(service: Service, tmp_path: Any) -> None:
+    """A job that cannot be read is no place to wait, for whoever comes to it and whenever."""
+    (tmp_path / "a.txt").write_text("x")
+    ds = service.read(Dataset.list_files(f"{tmp_path}/*.txt"), job_name="later")
+    (tmp_path / "a.txt").unlink()
+    said = []
+    for reader in (ds, service.read(ds.node.original and Dataset(ds.node.original), job_name="later")):
+        with pytest.raises(NotFoundError, match="list_files of job later: no file matches") as caught:
+            next(iter(reader))
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+
+
 def test_other_python_is_named(service: Service) -> None:
     """A pipeline packed by another Python minor version is refused by the worker, naming both versions."""
     import msgspec

@@ -298,7 +298,8 @@ def test_what_is_loaded_is_held_against_what_was_saved(store: Store, tmp_path: P
 def test_servers_tell_what_they_save(store: Store, gate: Gate) -> None:
     """Dispatcher and workers name the streams of a save, and whether they are complete."""
     service, path = store.service, store.path
-    assert service.dispatcher.snapshot_streams(path) == []
+    with pytest.raises(NotFoundError, match=r"does not know of a distributed save to .*saved': none was begun there"):
+        service.dispatcher.snapshot_streams(path)
     store.save(Dataset.range(40).map(lambda x: x if x < 20 else gate.pass_through(x)))
     assert [one.index for one in service.dispatcher.snapshot_streams(path)] == [0, 1]
 
@@ -327,3 +328,20 @@ def test_a_protocol_that_nobody_knows_is_told(store: Store) -> None:
     store.path = "nonsense://bucket/saved"
     with pytest.raises(NotFoundError, match="nonsense"):
         store.save(Dataset.range(3))
+
+
+@pytest.mark.parametrize("border", [1, 300])
+def test_elements_of_two_structures_are_not_saved(store: Store, border: int) -> None:
+    """The save fails with an error that shows both, whether they meet in one chunk or in none."""
+    store.save(Dataset.range(600).map(lambda x: (x, x) if x >= border else {"x": x}))
+    with pytest.raises(InvalidArgumentError, match="must have one structure") as caught:
+        list(Dataset.load(store.path, wait=True))
+    for structure in ("{'x': TensorSpec(shape=(), dtype=int64)}", "(TensorSpec(shape=(), dtype=int64), TensorSpec("):
+        assert structure in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["/saved/\udc80", "memory://\ud800/x"])
+def test_a_path_that_no_message_can_hold_is_refused(store: Store, path: str) -> None:
+    """Half of a surrogate pair, as in a file name of another encoding, is an error at the call that shows it."""
+    with pytest.raises(InvalidArgumentError, match=r"`path` must be a text that UTF-8 can hold.*Rename the folder"):
+        distributed_save(Dataset.range(3), path, store.service.target)

@@ -227,3 +227,18 @@ def test_a_worker_that_cannot_start_leaves_no_socket_open(monkeypatch: pytest.Mo
     with pytest.raises(ValueError, match="no such address"):
         make_worker(start=True)
     assert [one.closed for one in made] == [True]
+
+
+@BOTH
+def test_an_address_outlives_its_server(make: Callable[..., Any]) -> None:
+    """Once stopped a server tells where it was; one that never ran says that it has none, and what to do."""
+    server = make(True)
+    address = server.address
+    server.stop()
+    assert server.address == address
+    fresh = make(False)
+    with pytest.raises(RuntimeError, match="has no address before start"):
+        fresh.address  # noqa: B018 - asking is all that is wanted
+    fresh.stop()
+    with pytest.raises(RuntimeError, match="was stopped and never started, so it has no address"):
+        fresh.address  # noqa: B018 - asking is all that is wanted

@@ -118,7 +118,11 @@ def test_elements_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
     desk.write(0, np.float32(1))
     desk.next()
     failed = desk.next()
-    assert "specs do not fit together" in failed.text
+    assert failed.error == "InvalidArgumentError"
+    assert failed.text.startswith(
+        "The elements of a saved dataset must have one structure, but there are elements of "
+        "TensorSpec(shape=(), dtype=int64) and of TensorSpec(shape=(), dtype=float32). Make nesting and dtypes equal"
+    )
     desk.writer.close(10)
 
 

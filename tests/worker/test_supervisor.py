@@ -70,6 +70,7 @@ def test_children_take_the_ports_that_follow() -> None:
     ("config", "processes", "text"),
     [
         (WorkerConfig(HERE), 0, "at least 1 process, got 0"),
+        (WorkerConfig(HERE), 1001, "at most 1000 processes, got 1001: .* Say auto"),
         (WorkerConfig(HERE, port=65535), 2, "2 processes do not fit between port 65535 and 65535"),
         (WorkerConfig(HERE, data_ports=(7000, 7001)), 3, "data ports 7000-7001 do not suffice for 3 processes"),
         (WorkerConfig(HERE, worker_address="gate:7000"), 2, "cannot all be announced as 'gate:7000'.*'gate:%port%'"),

@@ -107,6 +107,7 @@ class DataServiceDataset(Node):
             seed=options.seed if self.repetitions.seed is None else self.repetitions.seed,
             on_poison=options.on_poison,
             task_timeout=options.task_timeout,
+            fingerprint=self.registration.description.fingerprint,
         )
         return ConsumerProfile(
             client=secrets.token_hex(16),

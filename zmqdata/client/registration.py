@@ -12,6 +12,7 @@ import msgspec
 from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, call, new_request
 from zmqdata.client.registering import Upload
+from zmqdata.core.admission import changed_content
 from zmqdata.dataset import Dataset
 from zmqdata.errors import (
     FailedPreconditionError,
@@ -70,6 +71,8 @@ class Registration:
                 f"The dataset with id {dataset_id} is not the one that it was when from_dataset_id() was called: the "
                 "dispatcher was restarted, and another one was registered under this id. Call from_dataset_id() again"
             )
+        if found.fingerprint != known.fingerprint:
+            raise FailedPreconditionError(changed_content(dataset_id, known.fingerprint, found.fingerprint))
 
     def _is_known(self, dataset_id: str) -> bool:
         """Whether the id still means this dataset: the next life of a dispatcher may give it to another."""

@@ -14,6 +14,7 @@ from zmqdata.dataset import Dataset
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.files import whole_path
 from zmqdata.pipelines import ShippedSource
+from zmqdata.settings import check_text
 from zmqdata.specs import INFINITE_CARDINALITY
 from zmqdata.transport.addresses import parse_service
 
@@ -46,7 +47,8 @@ def distributed_save(
     Raises:
         ValueError: an argument has a wrong value; the text says what was expected.
         TypeError: ``dataset`` is none, or the pipeline holds something that cannot be sent to another process.
-        InvalidArgumentError: the dataset is infinite, or the dispatcher keeps nothing for its next life.
+        InvalidArgumentError: the dataset is infinite, the path cannot be written as UTF-8, or the dispatcher keeps
+            nothing for its next life.
         AlreadyExistsError: something is saved there, or is being saved.
         UnimplementedError: a source of the dataset cannot be split.
         UnavailableError: no dispatcher has answered in time.
@@ -85,3 +87,7 @@ def _check_text(name: str, value: object) -> None:
         raise ValueError(f"`{name}` must be a string, got {value!r} of type {type(value).__name__}")
     if not value:
         raise ValueError(f"`{name}` must not be empty")
+    try:
+        check_text(name, value)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{error}. Rename the folder, or save to another one") from None

@@ -35,9 +35,15 @@ class Admission:
         if dataset is None:
             return NotFoundError, f"Dataset id {job.dataset_id} not found."
         # A state begins the job anew: what is left of one of that name makes way, or there is an error of its own.
-        found = None if ask.resume else self._of_name(job)
+        found = self._of_content(job, dataset) or (None if ask.resume else self._of_name(job))
         found = found or self._of_consumers(ask, dataset) or self._of_dataset(job, dataset)
         return found or self._of_repetition(ask) or self._of_workers(ask)
+
+    def _of_content(self, job: m.JobParameters, dataset: m.DatasetDescription) -> Objection | None:
+        # A dispatcher without a journal gives an id anew when its clients of before are still there
+        if not job.fingerprint or job.fingerprint == dataset.fingerprint:
+            return None
+        return FailedPreconditionError, changed_content(job.dataset_id, job.fingerprint, dataset.fingerprint)
 
     def _of_name(self, job: m.JobParameters) -> Objection | None:
         existing = self.state.jobs.get(job.name)
@@ -159,6 +165,32 @@ class Admission:
             f"Static sharding policy <{job.processing_mode}> requires local tf.data workers when the deployment mode "
             f"is COLOCATED, but no local worker is found. {remedy}"
         )
+
+
+def changed_content(dataset_id: str, known: str, found: str) -> str:
+    """Says how the content differs that a client knows under an id from what the dispatcher has there, and why.
+
+    >>> changed_content("one", "a:b:c", "a:b:d")[:96]
+    'The dataset with id one has another content than this client knows. Known functions: <c>; found:'
+    """
+    names = ("structure", "functions", "values that functions hold")
+    pairs = [
+        f"Known {name}: <{one[:24]}>; found: <{other[:24]}>."
+        for name, one, other in zip(names, _told_parts(known), _told_parts(found), strict=True)
+        if one != other
+    ]
+    return (
+        f"The dataset with id {dataset_id} has another content than this client knows. {pairs[0]} Probably the "
+        "dispatcher was restarted without a work_dir, and something else was registered under this id before this "
+        "client came back. Call from_dataset_id() again to read what is there now, or register what you want under an "
+        "id of its own; with a work_dir a dispatcher keeps what its ids mean."
+    )
+
+
+def _told_parts(fingerprint: str) -> tuple[str, str, str]:
+    structure, _, rest = fingerprint.partition(":")
+    code, _, functions = rest.partition(":")
+    return structure, functions, code
 
 
 def _parts_of(fingerprint: str) -> tuple[str, str]:

@@ -120,6 +120,7 @@ class ConsumerCore:
         if handler is not None:
             handler(event, now)
         if self._is_over:
+            self.telling.tell_left_out()
             self._finish("", "", now)
         if self.finished and not self.reading.waiting and not self._leaving:
             self._leave(now)
@@ -300,6 +301,7 @@ class ConsumerCore:
             return
         if isinstance(header, m.EndOfTask):
             self.reading.end(task, header.total)
+            self.telling.left_out[header.task] = header.left_out
             return
         if isinstance(header, m.Lineage):
             self.standing.take(header)

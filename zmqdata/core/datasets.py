@@ -42,6 +42,9 @@ class Datasets:
             text = f"Datasets with the same ID should have the same structure, got diff for {found}: {difference}"
             self.out.refuse(peer, ask.request, InvalidArgumentError, text)
             return
+        elif found in known and known[found].fingerprint != ask.description.fingerprint:
+            text = f"dataset {found} is registered again with other content, which is not taken: the first one stays"
+            self.out.note("warning", text)
         # Under an id that exists, what was registered first stays.
         wanted = found not in known or known[found].digest == digest
         missing = self.parts.missing(ask.description.parts) if wanted else None

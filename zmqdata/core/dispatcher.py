@@ -380,7 +380,7 @@ class DispatcherCore:
         key = (event.iteration, event.source, event.repetition)
         waiting = self._listing.pop(key, [])
         iteration = self.state.iterations.get(event.iteration)
-        if iteration is None:
+        if iteration is None or iteration.failure is not None:
             return
         source = iteration.cursors[event.source].source
         if event.error or not event.names or not isinstance(source, FileSplits):
@@ -398,6 +398,4 @@ class DispatcherCore:
     def _tell_no_files(self, iteration: Iteration, event: c.FilesListed) -> None:
         text = event.error or "no file matches its pattern on the dispatcher's host"
         text = f"list_files of job {iteration.job.name}: {text}"
-        self.out.note("error", text)
-        for client in sorted(iteration.clients):
-            self.out.refuse(self.clients.peer(client), client, NotFoundError, text)
+        self.hosting.fail(iteration, NotFoundError.__name__, text)

@@ -65,7 +65,7 @@ class ClientLease:
             self.until, self.alone, self._seconds = math.inf, False, 0.0
             return
         self.alone, self._seconds = lease.alone, lease.seconds
-        self.until = since + lease.seconds
+        self.until = math.inf if lease.free else since + lease.seconds
         self.look(now)
 
     def look(self, now: float) -> None:

@@ -26,15 +26,15 @@ class Leases:
         self.timeout = timeout
         self._aware: set[str] = set()
 
-    def grant(self, iteration: Iteration) -> Lease | None:
-        """What the clients of an iteration are told; None where nobody else would ever be given what one holds.
+    def grant(self, iteration: Iteration) -> Lease:
+        """What the clients of an iteration are told; a free one where nobody else would ever be given what one holds.
 
         Where every worker gives everything (OFF), and where each trainer reads all of a shared cache, a client that is
         away costs nobody anything; its numbers are no promise there.
         """
         job = iteration.job
         if job.cache or (job.processing_mode == "OFF" and job.num_consumers is None):
-            return None
+            return Lease(SHARE * self.timeout, free=True)
         alone = len(iteration.clients) <= 1 and job.num_consumers in (None, 1)
         return Lease(SHARE * self.timeout, alone)
 

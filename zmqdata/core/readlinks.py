@@ -14,6 +14,13 @@ from zmqdata.errors import ResourceExhaustedError
 
 REPEAT = 1.0
 STALE_LINK = 30.0
+"""Seconds after which messages that were sent and have not come count as lost, though nothing says that they are.
+
+A gap or a broken connection is noticed at once, and ZeroMQ's heartbeats find a connection on which nothing passes; so
+this is for the last message before a pause, dropped by something between two living ends. It cannot be told from
+one that is on its way: messages arrive whole, and one of some hundred megabytes takes that long on a slow network. To
+be wrong costs sending it again, which would never end if the time were too short.
+"""
 NOTE_AGAIN = 10.0
 
 

@@ -18,6 +18,8 @@ WAITING_AFTER = 10.0
 class Telling:
     """Speaks for one client.
 
+    ``left_out``: how many elements each task was ended without.
+
     Args:
         job: the name of the job that it reads.
         repetition: which pass of it.
@@ -52,6 +54,7 @@ class Telling:
         self._starving: float | None = None
         self._skipped: dict[str, int] = {}
         self._told_skipped = 0
+        self.left_out: dict[int, int] = {}
 
     # --- when a client joins
 
@@ -92,6 +95,17 @@ class Telling:
                 f"{fresh} elements fell out of the cross-trainer cache of job {self.job!r} before trainer "
                 f"{self.reader.trainer_id!r} read them: others are faster. Give workers a larger "
                 "cross_trainer_cache_size_bytes, or this training job more time"
+            )
+            self._do(c.Note("warning", text))
+
+    def tell_left_out(self) -> None:
+        """Tells, at the end, how many elements are missing because the pipeline leaves out what fails."""
+        missing, self.left_out = sum(self.left_out.values()), {}
+        if missing:
+            text = (
+                f"job {self.job!r}, repetition {self.repetition}, is over without {missing} elements that workers "
+                "could not make, as the pipeline wants it (on_error='skip'). Which and why is in the logs of the "
+                "workers; zmqdata status --worker ADDRESS shows the newest of running tasks"
             )
             self._do(c.Note("warning", text))
 

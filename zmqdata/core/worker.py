@@ -346,7 +346,7 @@ class WorkerCore:
         for stream in streams:
             if not stream.told_end:
                 stream.told_end = True
-                self._push(task, stream, m.EndOfTask(0, *task.key, task.total), ())
+                self._push(task, stream, m.EndOfTask(0, *task.key, task.total, task.left_out), ())
 
     def _push(self, task: HostedTask, stream: Stream, header: m.Block | m.EndOfTask, frames: Any) -> None:
         """Sends a message, and before it the lineage that it depends on."""

@@ -14,9 +14,9 @@ import numpy as np
 import optree
 
 from zmqdata.nodes import Node
-from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
+from zmqdata.ragged import RaggedTensor
 from zmqdata.records import COMPRESSION_TYPES
-from zmqdata.specs import AUTOTUNE, DatasetSpec, TensorSpec, is_list, merge_specs
+from zmqdata.specs import AUTOTUNE, TensorSpec, check_spec, is_list, merge_specs
 
 MOST = 2**63 - 1
 """Numbers of elements are of 64 bits."""
@@ -120,12 +120,7 @@ def optional_spec(name: str, value: Any) -> Any:
     """A nesting of specs, or None."""
     if value is None:
         return None
-    for leaf in optree.tree_leaves(value, is_leaf=is_list, none_is_leaf=True):
-        if not isinstance(leaf, (TensorSpec, RaggedTensorSpec, DatasetSpec)):
-            raise TypeError(
-                f"{name} must be TensorSpec(shape, dtype) for each leaf, in the nesting of the elements (dicts and "
-                f"tuples, no lists); got {leaf!r} of type {type(leaf).__name__}"
-            )
+    check_spec(name, value)
     return value
 
 

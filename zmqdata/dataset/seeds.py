@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 
-from zmqdata.dataset.arguments import integer
+from zmqdata.dataset.arguments import at_least
 from zmqdata.iterators import mixed_seed
 
 
@@ -31,7 +31,10 @@ def set_random_seed(seed: int) -> None:
     """Make what local iteration draws (shuffles without a seed of their own) the same in each run of the program.
 
     Args:
-        seed: any int. The iterators that are made from now on get seeds that follow from it and their number.
+        seed: at least 0. The iterators that are made from now on get seeds that follow from it and their number.
+
+    Raises:
+        TypeError, ValueError: it is no such number.
 
     >>> from zmqdata.dataset import Dataset
     >>> set_random_seed(7); first = list(Dataset.range(10).shuffle(10))
@@ -41,7 +44,7 @@ def set_random_seed(seed: int) -> None:
     As ``tf.random.set_seed``, for datasets only. In the service, seeds of the dispatcher decide instead, but
     for ``distribute(..., deterministic=True)``.
     """
-    _seeds.set(integer("seed", seed))
+    _seeds.set(at_least("seed", seed, 0))
 
 
 def given_seed() -> int:

@@ -9,10 +9,11 @@ import logging
 from base64 import b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from typing import Any
 
 from zmqdata.commands import saves as s
-from zmqdata.errors import DataLossError, DataServiceError, NotFoundError
+from zmqdata.errors import DataLossError, DataServiceError, InvalidArgumentError, NotFoundError
 from zmqdata.files import Files, files_of
 from zmqdata.manifests import (
     CHUNKS,
@@ -27,10 +28,12 @@ from zmqdata.manifests import (
     committed_chunks,
     fail_save,
     finish_save,
+    one_spec,
     parse_stream,
     read_save,
     uncommitted_path,
 )
+from zmqdata.specs import decode_spec
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +126,12 @@ def _failure_of(command: s.FinishSave) -> SaveError | None:
     """Why a save has failed; None where it has not. What counts must still be there: anybody may remove files."""
     if command.error:
         return SaveError(command.error, command.text, command.failure.hex())
+    try:
+        if command.specs:
+            reduce(one_spec, map(decode_spec, command.specs))
+    except InvalidArgumentError as error:  # each chunk is of one structure, but not the same
+        log.error("the save to %s failed: %s", command.path, error)
+        return SaveError(InvalidArgumentError.__name__, str(error))
     there = set(files_of(command.path).names(f"{command.path}/{CHUNKS}"))
     missing = [name for name in map(str, map(name_of, command.chunks)) if name not in there]
     if not missing:

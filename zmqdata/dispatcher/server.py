@@ -32,7 +32,7 @@ from zmqdata.dispatcher.records import Records
 from zmqdata.dispatcher.savefolders import SaveFolders, check_save
 from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.dispatcher.store import PipelineStore
-from zmqdata.errors import InvalidArgumentError, ProtocolError, UnavailableError
+from zmqdata.errors import InvalidArgumentError, NotFoundError, ProtocolError, UnavailableError
 from zmqdata.files import whole_path
 from zmqdata.nodes import matching_files
 from zmqdata.settings import check_type
@@ -367,10 +367,10 @@ class DispatchServer(Server[DispatcherShell]):
 
     @property
     def target(self) -> str:
-        """Where workers and clients find it, for example ``"tcp://127.0.0.1:5050"``.
+        """Where workers and clients find it, for example ``"tcp://127.0.0.1:5050"``; where they did, once stopped.
 
         Raises:
-            RuntimeError: it was not started yet.
+            RuntimeError: it was never started.
         """
         return self._started().target
 
@@ -385,8 +385,19 @@ class DispatchServer(Server[DispatcherShell]):
         return 0 if shell is None else shell.core.workers.num_present
 
     def snapshot_streams(self, path: str) -> list[SnapshotStream]:
-        """The streams of the distributed save to a path; none where this dispatcher does not know of one."""
+        """The streams of the distributed save to a path; none as long as no worker has begun.
+
+        Raises:
+            NotFoundError: this dispatcher does not know of a save there: none was begun, or it was collected since.
+            TypeError: ``path`` is no text.
+        """
+        check_type("path", path, str)
         shell = self._own_shell()
         passes = {} if shell is None else shell.core.state.passes.get(job_of(whole_path(path)), {})
+        if not passes:
+            raise NotFoundError(
+                f"This dispatcher does not know of a distributed save to {path!r}: none was begun there, or it ended "
+                "and was collected since. Check the path; zmqdata save-status reads what is in a folder"
+            )
         tasks = [task for iteration in passes.values() for task in list(iteration.tasks.values())]
         return [SnapshotStream(task.index, task.settled and not task.removed) for task in tasks]

@@ -98,12 +98,17 @@ class Block(Message, frozen=True):
 
 
 class EndOfTask(Message, frozen=True):
-    """Every element of the task has been given to somebody. Blocks may follow when their receiver dies."""
+    """Every element of the task has been given to somebody. Blocks may follow when their receiver dies.
+
+    ``left_out``: elements that could not be made, and were left out as the pipeline wants it; the client tells its
+    user.
+    """
 
     number: int
     task: int
     attempt: int
     total: int
+    left_out: int = 0
 
 
 class Origin(Struct, frozen=True):

@@ -81,7 +81,9 @@ class JobParameters(Struct, frozen=True):
     take. ``save``: workers write the elements to files, and no client reads it.
     ``num_tasks``: the order is promised: there are so many tasks, whoever hosts them, each has every so many-th split,
     and consumers take from them in turn; all that is random follows from ``seed`` then. ``on_poison``: what
-    becomes of an element that kills its process again and again, "fail" or "skip".
+    becomes of an element that kills its process again and again, "fail" or "skip". ``fingerprint``: the content that
+    the client knows under ``dataset_id``, which must be what the dispatcher has there; not compared with other
+    clients'.
     """
 
     name: str
@@ -101,6 +103,7 @@ class JobParameters(Struct, frozen=True):
     seed: int = 0
     on_poison: str = "fail"
     task_timeout: float | None = None
+    fingerprint: str = ""
 
 
 class Reader(Struct, frozen=True):
@@ -183,8 +186,9 @@ class TaskDefinition(Struct, frozen=True):
     numbered consumer has behind it. What is random follows from ``seed``, or from ``iteration_seed`` where all tasks of
     the iteration must draw the same, or from a seed in the pipeline together with ``repetition``, the repetition of the
     job. ``save_path``: where the worker writes what the task makes, as stream number ``stream``; empty: it sends it to
-    clients. Of its elements, so many from the first one on were ``delivered``. ``poisoned`` are the elements that nodes leave out, ``suspects`` those at which a process died and that are
-    called for one at a time. ``task_timeout`` is the job's.
+    clients. So many of its elements from the first one on were ``delivered``. ``poisoned`` are the elements that nodes
+    leave out, ``suspects`` those at which a process died and that are called for one at a time. ``task_timeout`` is the
+    job's.
     """
 
     task: int
@@ -221,10 +225,12 @@ class Lease(Struct, frozen=True):
     """For how many ``seconds`` after a client has said what is answered it may hand out what it holds.
 
     ``alone``: nobody else reads, so it needs no further answer, as long as it is not itself kept from running.
+    ``free``: what it holds is nobody else's, and may be handed out at any time; it only has to be heard of so often.
     """
 
     seconds: float
     alone: bool = False
+    free: bool = False
 
 
 class TaskReport(Struct, frozen=True):

@@ -114,6 +114,7 @@ that makes it, for example to Dataset.from_generator, or the values as a list.
 
     Ours; tf.data serializes a graph instead.
     """
+    from zmqdata.pipelines.ownclasses import remember
     from zmqdata.pipelines.pickler import PipelinePickler, UnsendableError
 
     archives = dict(pack_sources(ship) if sources is None else sources)
@@ -142,6 +143,7 @@ that makes it, for example to Dataset.from_generator, or the values as a list.
     )
     for digest, buffer in zip(packed.buffers, pickler.apart, strict=True):
         packed.contents[digest] = buffer
+    remember(packed.digest, pickler.classes)
     return packed
 
 
@@ -180,12 +182,12 @@ def open_pipeline(packed: PackedPipeline, find: FindPart | None = None, folder: 
     missing = [name for name in packed.modules if name not in shipped and not _can_import(name)]
     if missing:
         raise FailedPreconditionError(_missing_text(", ".join(map(repr, missing)), packed))
-    from zmqdata.pipelines.pickler import PipelineUnpickler
+    from zmqdata.pipelines.ownclasses import open_pickle
 
     # Arrays may be written to, so each gets memory of its own, also where two have the same content
     buffers = [_writable(_part(digest, take)) for digest in packed.buffers]
     try:
-        return PipelineUnpickler(io.BytesIO(packed.payload), buffers, shipment).load()[-1]
+        return open_pickle(packed.payload, buffers, shipment, packed.digest)[-1]
     except ModuleNotFoundError as error:
         raise FailedPreconditionError(_missing_text(repr(plain_name(str(error.name))), packed)) from error
     except (AttributeError, ImportError) as error:

@@ -69,6 +69,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
     Attributes:
         modules: top-level names of the modules that the pickle refers to and that a worker may lack.
         apart: copies of large buffers, which the unpickler must be given in this order.
+        classes: what went by value, by the number that it has in the pickle.
     """
 
     dispatch: dict[type, Callable[[Any, Any], None]]
@@ -77,6 +78,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         super().__init__(file, protocol=5, recurse=True, byref=False)
         self.modules: set[str] = set()
         self.apart: list[bytes] = []
+        self.classes: dict[int, type] = {}
         self._trail: list[object] = []
         self._globals: dict[int, dict[str, object]] = {}
         self._filled: set[tuple[int, str]] = set()
@@ -117,6 +119,11 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         top = name.partition(".")[0]
         if top not in _ALWAYS_THERE:
             self.modules.add(top)
+
+    def note_class(self, kind: type) -> None:
+        """Remember which number a class has that went by value. Nameless ones of Python (``None``'s) are everywhere."""
+        if kind not in _dill._typemap and id(kind) in self.memo:
+            self.classes[self.memo[id(kind)][0]] = kind
 
     def save_call(self, function: Callable[..., object], *args: object) -> None:
         """Have a function called while unpickling, for its effect."""
@@ -199,8 +206,24 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
                 self.save_call(importlib.import_module, name)
 
 
-class PipelineUnpickler(dill.Unpickler):  # type: ignore[misc]  # dill has no types
-    """Opens what a ``PipelinePickler`` has written; shipped modules are preferred to those that are installed here.
+class ShippedFirst:
+    """What unpicklers of pipelines find for a name: shipped modules are preferred to those that are installed here."""
+
+    _shipment: Shipment | None
+
+    def find_class(self, module: str, name: str) -> Any:
+        shipment, found = self._shipment, super().find_class  # type: ignore[misc]  # mixed into an unpickler
+        if shipment is None:
+            return found(module, name)
+        if (module, name) == ("importlib", "import_module"):
+            return shipment.import_module
+        if (module, name) == (__name__, "new_function"):
+            return functools.partial(new_function, of_globals=shipment.builtins)
+        return found(shipment.placed(module), name)
+
+
+class PipelineUnpickler(ShippedFirst, dill.Unpickler):  # type: ignore[misc]  # dill has no types
+    """Opens what a ``PipelinePickler`` has written.
 
     Args:
         file: the pickle.
@@ -211,16 +234,6 @@ class PipelineUnpickler(dill.Unpickler):  # type: ignore[misc]  # dill has no ty
     def __init__(self, file: io.BytesIO, buffers: Iterable[Any], shipment: Shipment | None) -> None:
         super().__init__(file, buffers=buffers)
         self._shipment = shipment
-
-    def find_class(self, module: str, name: str) -> Any:
-        shipment = self._shipment
-        if shipment is None:
-            return super().find_class(module, name)
-        if (module, name) == ("importlib", "import_module"):
-            return shipment.import_module
-        if (module, name) == (__name__, "new_function"):
-            return functools.partial(new_function, of_globals=shipment.builtins)
-        return super().find_class(shipment.placed(module), name)
 
 
 def new_function(
@@ -341,8 +354,10 @@ def _save_class(pickler: PipelinePickler, kind: type) -> None:
         raise pickle.PicklingError(f"class {kind.__qualname__} holds an object that refers back to the class itself")
     elif isinstance(kind, enum.EnumMeta):
         pickler.save_enum(kind)
+        pickler.note_class(kind)
     else:
         pickler.save_class(kind)
+        pickler.note_class(kind)
 
 
 def _save_type_var(pickler: PipelinePickler, variable: typing.TypeVar) -> None:

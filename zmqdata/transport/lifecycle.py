@@ -63,7 +63,10 @@ class Server(ABC, Generic[ShellT]):
     def _started(self) -> ShellT:
         shell = self._own_shell()
         if shell is None:
-            raise RuntimeError(f"A {type(self).__name__} has no address before start() was called")
+            name = type(self).__name__
+            if self._stopped.is_set():
+                raise RuntimeError(f"This {name} was stopped and never started, so it has no address. Make a new one")
+            raise RuntimeError(f"A {name} has no address before start() was called")
         return shell
 
     def start(self) -> None:

@@ -15,10 +15,10 @@ from typing import Any, BinaryIO
 from zmqdata.blocks import BlockMeta, Structure, decode_block, decode_meta
 from zmqdata.chunks import write_block
 from zmqdata.commands import saves as s
-from zmqdata.errors import BY_NAME, UnavailableError
+from zmqdata.errors import BY_NAME, InvalidArgumentError, UnavailableError
 from zmqdata.files import Files, files_of
-from zmqdata.manifests import uncommitted_path
-from zmqdata.specs import encode_spec, merge_specs, spec_of
+from zmqdata.manifests import one_spec, uncommitted_path
+from zmqdata.specs import encode_spec, spec_of
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Specs:
         """Looks at a block.
 
         Raises:
-            TypeError: its elements differ in nesting or dtype from those before.
+            InvalidArgumentError: its elements differ in nesting or dtype from those before.
         """
         header = decode_meta(meta)
         shapes = tuple(column.shape for column in header.columns)
@@ -62,10 +62,7 @@ class Specs:
             self._merge(spec_of(element))
 
     def _merge(self, spec: Any) -> None:
-        if self.spec is None:
-            self.spec = spec
-        elif self.spec != spec:
-            self.spec = merge_specs(self.spec, spec)
+        self.spec = spec if self.spec is None else one_spec(self.spec, spec)
 
 
 def _is_uniform(header: BlockMeta) -> bool:
@@ -157,6 +154,8 @@ class ChunkWriter:
             self._forget(key)
             name = type(error).__name__
             text = f"a chunk of {command.task} could not be written: {name}: {error}"
+            if isinstance(error, InvalidArgumentError):
+                text = str(error)  # not the file is at fault
             event = s.WriteFailed(*key, name if name in BY_NAME else UnavailableError.__name__, text)
         self._report(event)
 

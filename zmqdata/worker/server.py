@@ -378,10 +378,10 @@ class WorkerServer(Server[WorkerShell]):
 
     @property
     def address(self) -> str:
-        """The control address that clients are told, for example ``"tcp://192.168.1.7:40001"``.
+        """The control address that clients are told, for example ``"tcp://192.168.1.7:40001"``; once stopped, the last.
 
         Raises:
-            RuntimeError: it was not started yet.
+            RuntimeError: it was never started.
         """
         return self._started().address
 

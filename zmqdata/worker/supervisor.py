@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 CONFIGURATION_ERROR = 2
 """Exit code of a child that can never start; its supervisor ends with the same."""
+MOST_PROCESSES = 1000
 GRACE = 5.0
 DRAIN_GRACE = 10.0
 FIRST_PAUSE = 0.1
@@ -75,18 +76,35 @@ class Child:
         return f"child {self.index}{pid}"
 
 
+def check_processes(processes: int) -> None:
+    """Refuses a number of processes that no worker can have.
+
+    Raises:
+        ValueError: it is below 1, or beyond what a machine can run.
+
+    Example:
+        >>> check_processes(MOST_PROCESSES)
+    """
+    if processes < 1:
+        raise ValueError(f"a worker needs at least 1 process, got {processes}")
+    if processes > MOST_PROCESSES:
+        raise ValueError(
+            f"a worker has at most {MOST_PROCESSES} processes, got {processes}: more than a machine has cores gain "
+            "nothing. Say auto for one for each core, or start workers on other machines"
+        )
+
+
 def child_configs(config: WorkerConfig, processes: int) -> list[WorkerConfig]:
     """One configuration for each child; with a fixed port they take it and the ones that follow, data ports too.
 
     Raises:
-        ValueError: the ports do not suffice, or all children would announce the same address.
+        ValueError: there are none or too many, the ports do not suffice, or all children would announce one address.
 
     Example:
         >>> [child.port for child in child_configs(WorkerConfig("127.0.0.1:5050", port=7000), 3)]
         [7000, 7001, 7002]
     """
-    if processes < 1:
-        raise ValueError(f"a worker needs at least 1 process, got {processes}")
+    check_processes(processes)
     if config.port and config.port + processes - 1 > 65535:
         raise ValueError(f"{processes} processes do not fit between port {config.port} and 65535")
     if config.data_transfer_port and config.data_transfer_port + processes - 1 > 65535:
