@@ -21,6 +21,7 @@ import pytest
 from zmqdata.testing.cluster import await_condition
 
 START = 60.0
+NOBODY = "02:00:00:00:00:01"
 ROOT = Path(__file__).parents[2]
 REFUSALS = re.compile("not permitted|permission denied|not supported|unknown device type|read-only", re.IGNORECASE)
 
@@ -30,11 +31,16 @@ class NotPermittedError(Exception):
 
 
 def ip(*arguments: str) -> str:
-    """Runs iproute2; returns what it prints."""
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True)
+    """Runs ``ip``; returns what it prints."""
+    return iproute2("ip", *arguments)
+
+
+def iproute2(*command: str) -> str:
+    """Runs a program of iproute2; returns what it prints."""
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode and REFUSALS.search(done.stderr):
-        raise NotPermittedError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
-    assert done.returncode == 0, f"ip {' '.join(arguments)}: {done.stderr.strip()}"
+        raise NotPermittedError(f"{' '.join(command)}: {done.stderr.strip()}")
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}"
     return done.stdout
 
 
@@ -139,6 +145,21 @@ class Lan:
     def plug_cable(self, machine: str) -> None:
         """Connects it again."""
         ip("-n", self._space("switch"), "link", "set", "dev", machine, "up")
+
+    def silence(self, sender: str, receiver: str) -> None:
+        """Loses what one machine sends to another, and nothing else: frames go to a machine that does not exist."""
+        told = ("lladdr", NOBODY, "dev", "eth0", "nud", "permanent")
+        ip("-n", self._space(sender), "neighbour", "replace", self.address(receiver), *told)
+
+    def let_speak(self, sender: str, receiver: str) -> None:
+        """Lets it through again."""
+        ip("-n", self._space(sender), "neighbour", "delete", self.address(receiver), "dev", "eth0")
+
+    def limit(self, machine: str, rate: str) -> None:
+        """Gives a cable a rate, such as ``1gbit``, in both directions."""
+        for space, device in ((self._space(machine), "eth0"), (self._space("switch"), machine)):
+            shape = ("tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
+            iproute2("tc", "-n", space, "qdisc", "replace", "dev", device, "root", *shape)
 
     def traffic(self, machine: str, device: str = "eth0") -> tuple[int, int]:
         """Bytes that an interface of a machine has received and sent."""

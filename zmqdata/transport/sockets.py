@@ -22,6 +22,8 @@ MAX_SOCKETS = 16_000
 LINGER_MS = 1_000
 RECONNECT_MS = 50
 RECONNECT_MAX_MS = 1_000
+CONNECT_MS = 3_000
+"""How long to wait for a connection before trying anew: left alone, TCP doubles its pauses and minutes go by after a cut."""
 
 
 def new_context() -> zmq.Context[zmq.Socket[bytes]]:
@@ -64,6 +66,7 @@ def control_dealer(
     _set_control(socket, silence_ms, max_bytes)
     socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
     socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+    socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
     socket.connect(endpoint)
     return socket
 
@@ -125,6 +128,7 @@ def link_pull(
     socket.set(zmq.MAXMSGSIZE, MAX_DATA_BYTES)
     socket.set(zmq.IPV6, 1)
     socket.set(zmq.RECONNECT_IVL, -1)
+    socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
     socket.set_string(zmq.PLAIN_USERNAME, user)
     socket.set_string(zmq.PLAIN_PASSWORD, secret)
     _set_heartbeat(socket, 10_000)
