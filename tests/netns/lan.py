@@ -104,7 +104,7 @@ class Lan:
         self._programs: list[Program] = []
         self._made: list[str] = []
         self._prefix = f"zmqdata-{os.getpid()}-{secrets.token_hex(3)}"
-        self._machines = machines
+        self.machines = machines
         if shutil.which("ip") is None:
             raise NotPermittedError("iproute2 is not installed")
         try:
@@ -117,7 +117,7 @@ class Lan:
         switch = self._add_namespace("switch")
         ip("-n", switch, "link", "add", "bridge", "type", "bridge")
         ip("-n", switch, "link", "set", "dev", "bridge", "up")
-        for name in self._machines:
+        for name in self.machines:
             space = self._add_namespace(name)
             ip("-n", space, "link", "set", "dev", "lo", "up")
             ip("-n", space, "link", "add", "eth0", "type", "veth", "peer", "name", name, "netns", switch)
@@ -136,7 +136,7 @@ class Lan:
 
     def address(self, machine: str) -> str:
         """Where others reach a machine."""
-        return f"10.83.0.{self._machines.index(machine) + 1}"
+        return f"10.83.0.{self.machines.index(machine) + 1}"
 
     def pull_cable(self, machine: str) -> None:
         """Cuts a machine off: what is sent to it or by it is lost, and no connection is closed."""
@@ -166,6 +166,15 @@ class Lan:
         [link] = json.loads(ip("-n", self._space(machine), "-s", "-j", "link", "show", device))
         return link["stats64"]["rx"]["bytes"], link["stats64"]["tx"]["bytes"]
 
+    def within(self, machine: str) -> tuple[str, ...]:
+        """The command that runs another one on a machine."""
+        return "ip", "netns", "exec", self._space(machine)
+
+    @property
+    def logs(self) -> list[Path]:
+        """What all programs have logged."""
+        return [program.log for program in self._programs]
+
     def start(self, machine: str, *arguments: str) -> Program:
         """Starts Python on a machine and returns at once."""
         name = f"{machine}-{len(self._programs)}"
@@ -173,7 +182,7 @@ class Lan:
         path = [str(ROOT), *filter(None, sys.path)]
         with output.open("w") as out, log.open("w") as errors:
             process = subprocess.Popen(
-                ["ip", "netns", "exec", self._space(machine), sys.executable, *arguments],
+                [*self.within(machine), sys.executable, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=errors,
@@ -185,10 +194,13 @@ class Lan:
         self._programs.append(program)
         return program
 
+    def start_server(self, machine: str, role: str, *options: str) -> Program:
+        """Starts a server that listens on every interface, and returns at once."""
+        return self.start(machine, "-m", f"zmqdata.{role}", "--host", "0.0.0.0", *options, "--lifeline", "0")
+
     def serve(self, machine: str, role: str, *options: str) -> str:
         """Starts a server that listens on every interface; returns the address that it announces."""
-        server = self.start(machine, "-m", f"zmqdata.{role}", "--host", "0.0.0.0", *options, "--lifeline", "0")
-        return server.await_line(f"zmqdata {role} listening on (.*)")[1]
+        return self.start_server(machine, role, *options).await_line(f"zmqdata {role} listening on (.*)")[1]
 
     def run(self, machine: str, *arguments: str) -> str:
         """Runs Python on a machine to its end; returns what it printed."""

@@ -129,3 +129,17 @@ def test_a_new_dispatcher_waits_for_one_lease() -> None:
     assert second.core.client == second.name
     opened = [what for _, who, what in world.laws.story if who == first.name and isinstance(what, c.DropQueued)]
     assert len(opened) == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_dispatcher_that_was_cut_off_gives_nobody_up(seed: int) -> None:
+    """It heard nobody: when its cable is back, both clients go on with what they have, and nothing comes twice."""
+    world, first, second = two_readers(seed)
+    others = [first.name, second.name, *(worker.name for worker in world.workers)]
+    for other in others:
+        world.network.cut(other, DISPATCHER)
+    world.clock.advance(3 * TIMEOUT)
+    for other in others:
+        world.network.heal(other, DISPATCHER)
+    finish(world)
+    assert (first.core.client, second.core.client) == (first.name, second.name)

@@ -6,6 +6,7 @@ connection proves nothing for a moment (it may be made anew), then it counts as 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from zmqdata.commands import Peer
@@ -93,9 +94,9 @@ class Roster:
         if member is not None:
             self._by_peer.pop(member.peer, None)
 
-    def forgive(self, seconds: float) -> None:
-        """Discounts time in which we ourselves did not listen: silence then was ours."""
-        for member in self.members.values():
+    def forgive(self, seconds: float, names: Iterable[str] | None = None) -> None:
+        """Discounts time in which we ourselves did not listen: silence then was ours. ``names``: whose; None: all."""
+        for member in [self.members[name] for name in (self.members if names is None else names)]:
             member.heard += seconds
             member.noticed += seconds
             if member.unreachable is not None:

@@ -23,7 +23,7 @@ LINGER_MS = 1_000
 RECONNECT_MS = 50
 RECONNECT_MAX_MS = 1_000
 CONNECT_MS = 3_000
-"""How long to wait for a connection before trying anew: left alone, TCP doubles its pauses and minutes go by after a cut."""
+"""How long to wait for a connection before asking anew: TCP doubles its pauses, up to a minute after a long cut."""
 
 
 def new_context() -> zmq.Context[zmq.Socket[bytes]]:
