@@ -143,3 +143,27 @@ def test_a_dispatcher_that_was_cut_off_gives_nobody_up(seed: int) -> None:
         world.network.heal(other, DISPATCHER)
     finish(world)
     assert (first.core.client, second.core.client) == (first.name, second.name)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("num_tasks", [None, 3])
+def test_a_consumer_that_was_cut_off_takes_its_place_again(seed: int, num_tasks: int | None) -> None:
+    """Given up while its cable was out, it goes on behind the last step that its own training loop has taken."""
+    times = DispatcherTimes(client_timeout=TIMEOUT)
+    options = {"num_consumers": 2, "finite": "drop", "num_tasks": num_tasks}
+    world = World(seed, pipeline=PIPELINE, times=times, journalled=True, **options)
+    for _ in range(2):
+        world.add_worker()
+    first, second = (world.add_client(limit=50, consumer=consumer) for consumer in range(2))
+    for client in (first, second):
+        client.pace, client.gulp = 0.02, 2
+    world.run_until(lambda: min(first.taken, second.taken) > 100)
+    world.network.cut(first.name, DISPATCHER, both_ways=False)
+    world.run_until(lambda: first.name in world.laws.gone)
+    world.clock.advance(1.0)
+    world.network.heal(first.name, DISPATCHER)
+    world.run_until(lambda: world.all_done)
+    assert (first.outcome, second.outcome) == ("end", "end")
+    assert first.core.client == f"{first.name}.1"
+    world.clock.advance(3.0)
+    world.steps.check_end(PIPELINE.names())

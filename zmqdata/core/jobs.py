@@ -150,6 +150,7 @@ class Jobs:
             if self.leases.is_over(self.clients.members[client], now):
                 self._forget(client, iteration, now)
         if iteration.rounds is not None:
+            self.coordination.take(iteration, ask.client, ask.step, 0, now)
             self.coordination.begin(iteration, now)
             self.hosting.lists.tell(iteration)
 

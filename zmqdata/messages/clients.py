@@ -56,7 +56,8 @@ class OpenIteration(Message, frozen=True):
     """From a client that starts to read a repetition of a job, repeated until ``IterationOpened`` or refused.
 
     ``local_workers``: the addresses of workers in its own process. ``iteration``: from one that was given up and joins
-    again, under another name; refused when it is not this iteration any more.
+    again, under another name; refused when it is not this iteration any more. ``step``: of a numbered consumer that
+    joins again; its training loop has what there is in all steps below.
     """
 
     client: str
@@ -65,6 +66,7 @@ class OpenIteration(Message, frozen=True):
     reader: Reader = Reader()
     local_workers: tuple[str, ...] = ()
     iteration: int | None = None
+    step: int = 0
 
 
 class ClientHeartbeat(Message, frozen=True):
