@@ -10,7 +10,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.netns.lan import Lan, Program
@@ -71,8 +71,7 @@ class CutStorm:
             self.add_loop(consumer, self.clients[consumer % len(self.clients)])
 
     def _start_worker(self, machine: str) -> None:
-        self.workers[machine] = program = self.lan.start_server(machine, "worker", "--dispatcher", self.service)
-        program.await_line("zmqdata worker listening on (.*)")
+        self.workers[machine] = self.lan.start_server(machine, "worker", "--dispatcher", self.service)
 
     def add_loop(self, consumer: int, machine: str) -> None:
         path = self.folder / f"loop-{len(self.loops)}"
@@ -91,73 +90,84 @@ class CutStorm:
 
     def pull(self) -> None:
         """Somebody's cable is pulled."""
-        machine = self.random.choice(self.lan.machines)
-        self._cut(f"{machine} is off", lambda: self.lan.pull_cable(machine), lambda: self.lan.plug_cable(machine))
+        machine = self._machine()
+        self.cut(f"{machine} is off", lambda: self.lan.pull_cable(machine), lambda: self.lan.plug_cable(machine))
 
     def silence(self) -> None:
         """What one machine says to another one is lost, and nothing else."""
-        one, other = self.random.sample(self.lan.machines, 2)
+        self.silence_one(*self.random.sample(self.lan.machines, 2))
+
+    def silence_one(self, one: str, other: str) -> None:
         lost = f"{one} is not heard by {other}"
-        self._cut(lost, lambda: self.lan.silence(one, other), lambda: self.lan.let_speak(one, other))
+        self.cut(lost, lambda: self.lan.silence(one, other), lambda: self.lan.let_speak(one, other))
 
     def mute(self) -> None:
         """One machine hears everybody and is heard by nobody."""
-        self._mute(self.random.choice(self.lan.machines), hears=True)
+        machine = self._machine()
+        self.cut(f"{machine} is heard by nobody", lambda: self.lan.mute(machine), lambda: self.lan.unmute(machine))
 
     def deafen(self) -> None:
         """One machine is heard by everybody and hears nobody."""
-        self._mute(self.random.choice(self.lan.machines), hears=False)
+        machine = self._machine()
+        self.cut(f"{machine} hears nobody", lambda: self.lan.deafen(machine), lambda: self.lan.undeafen(machine))
 
-    def _mute(self, machine: str, hears: bool) -> None:
-        others = [other for other in self.lan.machines if other != machine]
-        pairs = [(machine, other) if hears else (other, machine) for other in others]
-        self._cut(
-            f"{machine} {'is heard by' if hears else 'hears'} nobody",
-            lambda: [self.lan.silence(*pair) for pair in pairs],
-            lambda: [self.lan.let_speak(*pair) for pair in pairs],
-        )
+    def _machine(self) -> str:
+        return self.random.choice(self.lan.machines)
 
-    def _cut(self, what: str, cut: Callable[[], object], heal: Callable[[], object]) -> None:
+    def cut(self, what: str, begin: Callable[[], object], heal: Callable[[], object]) -> None:
+        """A cut of one of the durations."""
         seconds = self.random.choice(self.pauses)
-        self.story.append(f"{time.monotonic() - self.began:.1f} s, after {self.handed_out}: {what} for {seconds:g} s")
-        cut()
-        if self.kills and self.random.random() < 0.5:
+        self._tell(f"{what} for {seconds:g} s")
+        begin()
+        if self.kills:
             self.kill_worker()
         threading.Event().wait(seconds)
         heal()
+        self.healed = time.monotonic()
 
     def kill_worker(self) -> None:
         """A worker is killed with all its processes, and started again on the same machine."""
         machine = self.random.choice(WORKERS)
-        self.story.append(f"{time.monotonic() - self.began:.1f} s: {machine} is killed")
+        self._tell(f"{machine} is killed")
         os.killpg(self.workers[machine].process.pid, signal.SIGKILL)
         self._start_worker(machine)
 
+    def _tell(self, what: str) -> None:
+        self.story.append(f"{time.monotonic() - self.began:.1f} s, after {self.handed_out}: {what}")
+
+    @property
+    def _misfortunes(self) -> list[Callable[[], None]]:
+        drawn = [self.pull, self.silence, self.silence, self.mute, self.deafen]
+        return [self.random.choice(drawn) for _ in range(self.random.choice([1, 2, 3]))]
+
     # --- and how it ends
 
-    def run(self) -> None:
-        """Lives through it and checks that every element was handed out, none of them twice, in the order promised."""
-        self.began = time.monotonic()
+    def run(self, *misfortunes: Callable[[], None]) -> None:
+        """Lives through it and checks that every element was handed out, none of them twice, in the order promised.
+
+        Args:
+            misfortunes: what happens, one after the other; drawn by the seed when there are none.
+        """
+        self.began = self.healed = time.monotonic()
         try:
-            self._run()
+            self._run(misfortunes or self._misfortunes)
             check(self.kind, self.count, self.loops)
-            print(self.story)  # debug
         except BaseException as error:
             raise AssertionError(f"{error!r}\nstory: {self.story}\n{self._logs()}") from error
         finally:
             for loop in self.loops:
                 loop.kill()
 
-    def _run(self) -> None:
+    def _run(self, misfortunes: Sequence[Callable[[], None]]) -> None:
         self.start()
-        goals = sorted(self.random.randrange(self.count * 6 // 10) for _ in range(self.random.choice([1, 2, 3])))
-        for goal in goals:
+        goals = sorted(self.random.randrange(self.count * 6 // 10) for _ in misfortunes)
+        for goal, misfortune in zip(goals, misfortunes, strict=True):
             await_condition(lambda goal=goal: self.handed_out > goal or not self.running, DEADLINE, "elements")
             if self.running:
-                self.random.choice([self.pull, self.silence, self.silence, self.mute, self.deafen])()
-        healed = time.monotonic()
+                misfortune()
         await_condition(lambda: all(loop.has_ended() for loop in self.loops), DEADLINE, "the end")
-        self.story.append(f"ended {time.monotonic() - healed:.1f} s after the last cut")
+        self._tell(f"ended {time.monotonic() - self.healed:.1f} s after the last cut")
+        print("\n".join(self.story))
 
     def _logs(self) -> str:
         programs = "".join(f"{path.name}:\n{path.read_text()[-3000:]}" for path in self.lan.logs)

@@ -155,6 +155,29 @@ class Lan:
         """Lets it through again."""
         ip("-n", self._space(sender), "neighbour", "delete", self.address(receiver), "dev", "eth0")
 
+    def mute(self, machine: str) -> None:
+        """One machine hears everybody and is heard by nobody."""
+        for other in self._others(machine):
+            self.silence(machine, other)
+
+    def unmute(self, machine: str) -> None:
+        """Everybody hears it again."""
+        for other in self._others(machine):
+            self.let_speak(machine, other)
+
+    def deafen(self, machine: str) -> None:
+        """One machine is heard by everybody and hears nobody."""
+        for other in self._others(machine):
+            self.silence(other, machine)
+
+    def undeafen(self, machine: str) -> None:
+        """It hears everybody again."""
+        for other in self._others(machine):
+            self.let_speak(other, machine)
+
+    def _others(self, machine: str) -> list[str]:
+        return [other for other in self.machines if other != machine]
+
     def limit(self, machine: str, rate: str) -> None:
         """Gives a cable a rate, such as ``1gbit``, in both directions."""
         for space, device in ((self._space(machine), "eth0"), (self._space("switch"), machine)):

@@ -185,8 +185,8 @@ class ConsumerCore:
         if self._began is None:
             self._began = now
         if not self.opened:
-            told = (who.reader, who.local_workers, self._iteration, self._step)
-            self._send(m.OpenIteration(self.client, who.job, who.repetition, *told))
+            asked = (who.reader, who.local_workers, self._iteration, self._step)
+            self._send(m.OpenIteration(self.client, who.job, who.repetition, *asked))
             return
         report, delivered, steps = self._next_report()
         self._near = self.reading.near
