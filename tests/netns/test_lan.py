@@ -42,8 +42,9 @@ def start_service(lan: Lan, *options: str) -> str:
     return service
 
 
-def status(lan: Lan, service: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(lan.run("client", "-m", "zmqdata", "status", "--json", "--dispatcher", service))
+def status(lan: Lan, address: str, role: str = "--dispatcher") -> dict[str, Any]:
+    """How things stand at a server."""
+    found: dict[str, Any] = json.loads(lan.run("client", "-m", "zmqdata", "status", "--json", role, address))
     return found
 
 
@@ -75,7 +76,7 @@ import json, sys
 import numpy as np
 from zmqdata import Dataset, distribute
 
-read = distribute("distributed_epoch", sys.argv[1], "job", max_outstanding_requests=256)
+read = distribute("distributed_epoch", sys.argv[1], sys.argv[2], max_outstanding_requests=256)
 elements = iter(Dataset.range({COUNT}).map(lambda x: np.full(100, x)).apply(read))
 found = [int(next(elements)[0]) for _ in range(500)]
 print("reading")
@@ -91,25 +92,51 @@ def repeated_or_missing(client: Program) -> dict[int, int]:
     return {x: seen[x] for x in seen.keys() | set(range(COUNT)) if seen[x] != 1}
 
 
-def start_client(lan: Lan, service: str) -> Program:
+def start_client(lan: Lan, service: str, job: str = "job") -> Program:
     """A client in the middle of its job, which goes on when it is told a line."""
-    client = lan.start("client", "-c", CLIENT, service)
+    client = lan.start("client", "-c", CLIENT, service, job)
     client.await_line("reading")
     return client
 
 
-def test_a_machine_vanishes(lan: Lan) -> None:
-    """When a worker's cable is pulled in mid-job, the job ends with every element exactly once."""
+VANISHING = {
+    "pulled": (Lan.pull_cable, Lan.plug_cable),
+    "not heard": (Lan.mute, Lan.unmute),
+    "not hearing": (Lan.deafen, Lan.undeafen),
+}
+"""How a machine vanishes, and how it comes back."""
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["pulled", pytest.param("not heard", marks=pytest.mark.full), pytest.param("not hearing", marks=pytest.mark.full)],
+)
+def test_a_machine_vanishes(lan: Lan, how: str) -> None:
+    """When a worker is cut off in mid-job, the job ends with every element once; back, it gives up its old attempt."""
+    vanish, come_back = VANISHING[how]
     service = start_service(lan, "--worker-timeout-ms", "1000")
     client = start_client(lan, service)
-    lan.pull_cable("worker2")
+    [address] = [one["address"] for one in status(lan, service)["workers"] if lan.address("worker2") in one["address"]]
+    [task] = [one["task"] for one in status(lan, address, "--worker")["tasks"]]
+    vanish(lan, "worker2")
     client.tell("go on")
     assert repeated_or_missing(client) == {}
     after = status(lan, service)
     assert 2 in [task["attempt"] for task in after["tasks"]]
     assert len(after["workers"]) == 1
-    lan.plug_cable("worker2")
-    await_condition(lambda: len(status(lan, service)["workers"]) == 2, START, "the worker's return")
+    come_back(lan, "worker2")
+    await_condition(lambda: status(lan, address, "--worker")["tasks"] == [], START, "the end of its old attempt")
+    assert task in status(lan, address, "--worker")["deleted_tasks"]
+    check_new_work(lan, service, address)
+
+
+def check_new_work(lan: Lan, service: str, address: str) -> None:
+    """A worker has a part in the next job."""
+    client = start_client(lan, service, "next job")
+    [task] = status(lan, address, "--worker")["tasks"]
+    assert task["produced"]
+    client.tell("go on")
+    assert repeated_or_missing(client) == {}
 
 
 def test_a_machine_is_back_in_time(lan: Lan) -> None:
