@@ -96,3 +96,12 @@ def test_a_new_dispatcher_listens_from_its_beginning() -> None:
     leases, shared = Leases(TIMEOUT), iteration(clients=2)
     leases.resume([shared], 50.0)
     assert leases.spoke(shared, 56.0) == 6.0
+
+
+def test_who_listens_anew_has_missed_nothing() -> None:
+    """What is known to have been lost otherwise is not discounted twice."""
+    leases, shared = Leases(TIMEOUT), iteration(clients=2)
+    leases.spoke(shared, 0.0)
+    leases.listen(100.0)
+    assert leases.hears(shared, 104.0)
+    assert leases.spoke(shared, 104.0) == 0.0

@@ -167,3 +167,25 @@ def test_a_consumer_that_was_cut_off_takes_its_place_again(seed: int, num_tasks:
     assert first.core.client == f"{first.name}.1"
     world.clock.advance(3.0)
     world.steps.check_end(PIPELINE.names())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_reads_alone_beside_a_dispatcher_that_was_cut_off_keeps_what_it_has(seed: int) -> None:
+    """Another client joins the moment that the cable is back: the first one had no chance to speak before."""
+    world, first, second = two_readers(seed)
+    world.network.cut(first.name, DISPATCHER)
+    world.run_until(lambda: first.name in world.laws.gone)
+    world.clock.advance(2.0)
+    assert second.core.lease.alone
+    others = [second.name, *(worker.name for worker in world.workers)]
+    for other in others:
+        world.network.cut(other, DISPATCHER)
+    before = second.taken
+    world.clock.advance(2 * TIMEOUT)
+    assert second.taken > before
+    world.network.heal(first.name, DISPATCHER)
+    world.run_until(lambda: first.core.client != first.name and first.core.opened)
+    for other in others:
+        world.network.heal(other, DISPATCHER)
+    finish(world)
+    assert second.core.client == second.name

@@ -184,6 +184,12 @@ class Jobs:
             self.clients.forgive(lost, iteration.clients)
             self.absent -= iteration.clients
 
+    def forgive(self, seconds: float, now: float) -> None:
+        """Discounts time in which nobody at all was heard."""
+        self.clients.forgive(seconds)
+        self.absent.clear()
+        self.leases.listen(now)
+
     def _refuse_unknown(self, peer: Peer, client: str, given_up: bool) -> None:
         """NotFoundError, as in tf.data, to those that we gave up; the others are a former dispatcher's clients."""
         reason = (

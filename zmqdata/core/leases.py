@@ -57,6 +57,10 @@ class Leases:
         self._spoken[iteration.iteration] = now
         return lost
 
+    def listen(self, now: float) -> None:
+        """Begins to listen anew, to the clients of all iterations."""
+        self._spoken = dict.fromkeys(self._spoken, now)
+
     def hears(self, iteration: Iteration, now: float) -> bool:
         """Whether any client of an iteration is there to be given what silent ones hold."""
         return not self._is_deaf(iteration, now)

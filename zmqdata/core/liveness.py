@@ -31,6 +31,29 @@ class Member:
         return max(self.heard, self.noticed)
 
 
+class Hearing:
+    """Whether anybody is heard: who hears nobody at all is cut off itself, and cannot tell who is alive.
+
+    Args:
+        patience: seconds in which somebody has spoken if anybody is there.
+
+    Example:
+        >>> hearing = Hearing(patience=5.0)
+        >>> [hearing.heard(now) for now in (0.0, 4.0, 20.0, 21.0)]
+        [0.0, 0.0, 16.0, 0.0]
+    """
+
+    def __init__(self, patience: float) -> None:
+        self.patience = patience
+        self.last: float | None = None
+
+    def heard(self, now: float) -> float:
+        """Somebody speaks. Returns for how many seconds before nobody did, if for too many."""
+        quiet = 0.0 if self.last is None else now - self.last
+        self.last = now
+        return quiet if quiet >= self.patience else 0.0
+
+
 class Roster:
     """The peers of one kind that count as alive."""
 

@@ -64,11 +64,11 @@ class StepLaws:
         known = self.names.setdefault((*place, consumer), name)
         if known != name:
             laws.fail(f"round {place} of consumer {consumer} was {known}, then {name}", place[0])
-        if step <= path.last.get(_process(client), -1):
-            laws.fail(f"step {step} of {client} comes after {path.last[_process(client)]}", client)
-        path.last[_process(client)] = step
+        if step <= path.last.get(_reader(client), -1):
+            laws.fail(f"step {step} of {client} comes after {path.last[_reader(client)]}", client)
+        path.last[_reader(client)] = step
         if client in laws.gone or client not in laws.state.client_iteration:
-            path.lost[_process(client), step] = name
+            path.lost[_reader(client), step] = name
             return
         if step >= self._rounds().horizon:
             laws.fail(f"{client} reads step {step} at the horizon {self._rounds().horizon}", client)
@@ -84,7 +84,7 @@ class StepLaws:
         for consumer, path in self.paths.items():
             reported = iteration.rounds.steps[consumer]
             for step in [step for step, (who, _) in path.steps.items() if who == client and step >= reported]:
-                path.lost[_process(client), step] = path.steps.pop(step)[1]
+                path.lost[_reader(client), step] = path.steps.pop(step)[1]
 
     def _passed(self, consumer: int, steps: int) -> None:
         """Who comes back has what it had taken, unless somebody else has taken it meanwhile."""
@@ -93,7 +93,7 @@ class StepLaws:
         if client is None or path is None:
             return
         for (process, step), name in list(path.lost.items()):
-            if process == _process(client) and step < steps:
+            if process == _reader(client) and step < steps:
                 path.steps.setdefault(step, (client, name))
                 del path.lost[process, step]
 
@@ -150,7 +150,7 @@ class StepLaws:
                     self.laws.fail(f"step {step} of consumer {consumer} was {name} for {client}, expected {due}", task)
 
 
-def _process(client: str) -> str:
+def _reader(client: str) -> str:
     """Who reads under a name; whoever was given up takes another one."""
     return client.partition(".")[0]
 
