@@ -5,6 +5,7 @@ Nothing of it touches the network of the host: the switch is a namespace too. Pr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -229,6 +230,10 @@ class Lan:
         """Runs Python on a machine to its end; returns what it printed."""
         return self.start(machine, *arguments).await_end()
 
+    @property
+    def _pids(self) -> list[str]:
+        return [pid for space in self._made for pid in ip("netns", "pids", space).split()]
+
     def close(self) -> None:
         """Ends all programs and removes the network.
 
@@ -237,7 +242,9 @@ class Lan:
         """
         for program in reversed(self._programs):
             program.stop()
-        left = [pid for space in self._made for pid in ip("netns", "pids", space).split()]
+        with contextlib.suppress(TimeoutError):
+            await_condition(lambda: not self._pids, START / 2)
+        left = self._pids
         for pid in left:
             os.kill(int(pid), signal.SIGKILL)
         for space in self._made:
