@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
 PORT = 5050
 COUNT = 20_000
 FILES = 30
+LARGE_BYTES = 30_000_000
 
 
 @pytest.fixture
@@ -152,3 +153,23 @@ def test_a_machine_is_back_in_time(lan: Lan) -> None:
     lan.plug_cable("worker2")
     assert repeated_or_missing(client) == {}
     assert [task["attempt"] for task in status(lan, service)["tasks"]] == [1, 1]
+
+
+LARGE = f"""
+import os, sys
+import numpy as np
+from zmqdata import Dataset, distribute
+
+large = Dataset.range(2).map(lambda x: np.frombuffer(os.urandom({LARGE_BYTES}), np.uint8))
+for element in large.apply(distribute("distributed_epoch", sys.argv[1])):
+    print("came", element.nbytes)
+"""
+
+
+@pytest.mark.full
+def test_an_element_may_take_longer_than_silence_may_last(lan: Lan) -> None:
+    """On a slow cable an element takes more than the ten seconds in which a link must give a sign of life."""
+    lan.limit("client", "20mbit")
+    service = start_service(lan)
+    client = lan.start("client", "-c", LARGE, service)
+    assert client.await_end().count(f"came {LARGE_BYTES}") == 2
