@@ -16,7 +16,7 @@ from tests.processes.training_loop import KINDS
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 
-SOON = (0.5, 2.0)
+SOON = (0.5, 1.0)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def lan(tmp_path: Path) -> Iterator[Lan]:
 
 def test_each_direction_of_each_connection(lan: Lan, tmp_path: Path) -> None:
     """Control and elements, there and back: whichever direction is lost for a moment, nothing else is."""
-    storm = CutStorm(lan, 1, "dynamic", tmp_path, count=12_000, pauses=(1.0,))
+    storm = CutStorm(lan, 1, "dynamic", tmp_path, count=8_000, pauses=(0.7,))
     storm.run(*every_direction(storm))
 
 
@@ -51,7 +51,7 @@ def every_direction(storm: CutStorm) -> list[Callable[[], None]]:
 
 def test_nothing_is_lost_when_cables_are_cut(lan: Lan, tmp_path: Path) -> None:
     """Whoever does not hear whom for a while: the order that was promised holds."""
-    CutStorm(lan, 1, "coordinated", tmp_path, count=4_000, pauses=SOON).run()
+    CutStorm(lan, 1, "coordinated", tmp_path, count=3_000, pauses=SOON).run()
 
 
 @pytest.mark.full
