@@ -2,7 +2,8 @@
 
     python benchmarks/reliability.py [--rounds 5] [--json FILE]
 
-Everything runs in real processes on this machine, and what is killed is killed with SIGKILL. The table is that of
+Everything runs in real processes on this machine, and what is killed is killed with SIGKILL. Cables are cut between
+network namespaces, where they are permitted. The table is that of
 ``docs/reliability.md``.
 """
 
@@ -118,6 +119,32 @@ def measure_frozen(number: int) -> dict[str, float]:
                     os.kill(pid, signal.SIGCONT)
 
 
+def measure_cut(number: int) -> dict[str, float]:
+    """A worker's cable is pulled, carries nothing that it says, or nothing that it should hear, in turns.
+
+    Machines are network namespaces here: nothing is measured where those are not permitted.
+    """
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests.netns.lan import Lan, NotPermittedError
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            lan = Lan(["dispatcher", "worker"], Path(folder))
+        except NotPermittedError as refusal:
+            print(f"no cable can be cut here: {refusal}", file=sys.stderr)
+            return {}
+        with contextlib.closing(lan):
+            service = lan.serve("dispatcher", "dispatcher", "--port", "5050")
+            lan.serve("worker", "worker", "--dispatcher", service)
+            [log, _] = lan.logs
+            await_condition(lambda: "joined" in log.read_text(), START)
+            way, cut = [("pulled", lan.pull_cable), ("mute", lan.mute), ("deaf", lan.deafen)][number % 3]
+            since = time.perf_counter()
+            cut("worker")
+            await_condition(lambda: "is lost" in log.read_text(), START)
+            return {f"seconds until a worker is given up whose cable is {way}": time.perf_counter() - since}
+
+
 def hosted_tasks(dataset: str, tasks: int) -> Iterator[u.Update]:
     """The facts of a job with so many tasks on a hundred workers."""
     yield u.CreateJobUpdate(JobParameters("job", dataset, "DYNAMIC"))
@@ -213,6 +240,7 @@ def main() -> None:
     arguments = parser.parse_args()
     found = repeated(measure_death, arguments.rounds)
     found |= repeated(measure_frozen, 1)
+    found |= repeated(measure_cut, max(3, arguments.rounds))
     found |= repeated(lambda number: measure_restart(), arguments.rounds)
     found |= repeated(lambda number: measure_guards(), 1)
     print("| what | median | worst | rounds |\n|---|---|---|---|")

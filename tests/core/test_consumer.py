@@ -6,7 +6,7 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.consumer import LINK_PATIENCE, ConsumerCore, ConsumerProfile
+from zmqdata.core.consumer import LINK_PATIENCE, SETTLE, ConsumerCore, ConsumerProfile
 from zmqdata.testing import Transcript
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
@@ -671,12 +671,28 @@ def test_a_client_that_finds_nothing_to_join_ends() -> None:
     assert reader.sent(c.Finish).error == "NotFoundError"
 
 
-def test_a_consumer_that_was_given_up_ends() -> None:
-    """Somebody else may have its place, so it does not go on by itself."""
+def test_a_consumer_that_was_given_up_asks_for_its_place() -> None:
+    """It hands out nothing more, waits until all is told of what it has, and asks to go on behind that."""
+    consumer = Reader(reader=m.Reader(consumer_index=1))
+    consumer.core.reading.begin(7)
+    give_up(consumer)
+    assert consumer.commands == []
+    assert not consumer.core.lease.holds(consumer.now)
+    give_up(consumer)
+    consumer.wait(SETTLE)
+    assert consumer.all_of(c.DropQueued)
+    ask = consumer.all_of(m.OpenIteration)[0]
+    assert (ask.client, ask.iteration, ask.step) == ("me.1", 7, 7)
+    assert any("It goes on where its training loop is" in note.text for note in consumer.all_of(c.Note))
+
+
+def test_a_consumer_whose_place_was_taken_ends() -> None:
+    """Somebody else reads as it by now."""
     consumer = Reader(reader=m.Reader(consumer_index=1))
     give_up(consumer)
-    assert consumer.all_of(c.DropQueued)
-    assert consumer.sent(c.Finish).error == "NotFoundError"
+    consumer.wait(SETTLE)
+    consumer.hear(D, m.RequestRefused("me.1", "FailedPreconditionError", "Consumer 1 is read by another client"))
+    assert consumer.sent(c.Finish).error == "FailedPreconditionError"
 
 
 def test_what_is_here_before_an_error_is_handed_out() -> None:

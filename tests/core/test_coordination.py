@@ -203,7 +203,9 @@ def test_a_consumer_that_was_silent_for_too_long_gives_way() -> None:
     """The only client of a job is not given up before somebody wants its place."""
     desk = Desk(num_consumers=1)
     desk.open("k", 0)
-    desk.wait(20.0)
+    for _ in range(20):
+        desk.wait(1.0)
+        desk.hear("w0", m.WorkerHeartbeat("w0", (), ()))
     desk.open("m", 0)
     assert desk.sent(m.IterationOpened).client == "m"
 

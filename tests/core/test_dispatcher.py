@@ -168,7 +168,10 @@ def quiet(clients: tuple[str, ...] = ()) -> Cluster:
     cluster = Cluster(busy=False)
     cluster.join("w")
     cluster.hear("k", m.OpenIteration("k", m.JobParameters("job", "dataset", "DYNAMIC", anonymous=True), 0))
-    cluster.wait(16.0)
+    for _ in range(16):
+        cluster.wait(1.0)
+        cluster.hear("w", m.WorkerHeartbeat("w", (), ("k",), clients))
+    cluster.wait(0.5)
     assert cluster.all_of(m.Probe)
     for _ in range(70):
         cluster.feed(c.Unreachable("k"))
@@ -180,6 +183,21 @@ def quiet(clients: tuple[str, ...] = ()) -> Cluster:
 def test_the_only_client_of_an_anonymous_job_is_given_up_without_a_connection() -> None:
     """An absent client is probed; gone for a minute it takes its anonymous job with it."""
     assert quiet().core.state.jobs == {}
+
+
+def test_a_dispatcher_that_hears_nobody_gives_nobody_up() -> None:
+    """It was cut off: whoever joins when its cable is back does not take what a silent client holds."""
+    cluster = Cluster(busy=False)
+    cluster.join("w")
+    job = m.JobParameters("job", "dataset", "DYNAMIC")
+    cluster.hear("k", m.OpenIteration("k", job, 0))
+    cluster.wait(40.0)
+    cluster.hear("l", m.OpenIteration("l", job, 0))
+    assert set(cluster.core.state.client_iteration) == {"k", "l"}
+    for _ in range(16):
+        cluster.wait(1.0)
+        cluster.hear("l", m.ClientHeartbeat("l", 0, 0, {}))
+    assert set(cluster.core.state.client_iteration) == {"l"}
 
 
 def test_a_client_that_reads_from_a_worker_is_not_gone() -> None:

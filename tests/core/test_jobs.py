@@ -52,6 +52,11 @@ class Desk:
     def beat(self, client: str, delivered: Delivered | None = None, now: float = 0.0, version: int = 0) -> None:
         self.jobs.heartbeat(client, m.ClientHeartbeat(client, version, 1, delivered or {}), now)
 
+    def go_on(self, client: str, since: float, until: float) -> None:
+        """A client is there all the time, and says so now and then."""
+        for seconds in range(int(since), int(until) + 1):
+            self.beat(client, now=float(seconds))
+
     def close(self, client: str, delivered: Delivered | None = None, now: float = 0.0) -> None:
         self.jobs.close(client, m.CloseIteration(client, 1, delivered or {}), now)
 
@@ -288,8 +293,24 @@ def test_a_silent_client_is_given_up_for_the_sake_of_others() -> None:
     desk = Desk()
     desk.open("k")
     desk.open("l")
-    desk.beat("l", now=TIMEOUT)
+    desk.go_on("l", 0.0, TIMEOUT)
     desk.jobs.expire(TIMEOUT, TIMEOUT)
+    assert desk.out.state.iterations[2000].clients == {"l"}
+
+
+def test_clients_that_fall_silent_together_are_not_given_up() -> None:
+    """Nobody is there to be given what they hold; after the first word of one the others have a whole time-out."""
+    desk = Desk()
+    desk.open("k")
+    desk.open("l")
+    desk.jobs.expire(GC - 1, TIMEOUT)
+    assert desk.jobs.absent == {"k", "l"}
+    desk.beat("l", now=GC - 1)
+    assert desk.jobs.absent == set()
+    desk.go_on("l", GC, GC + TIMEOUT)
+    desk.jobs.expire(GC - 1 + TIMEOUT - 0.1, TIMEOUT)
+    assert desk.out.state.iterations[2000].clients == {"k", "l"}
+    desk.jobs.expire(GC - 1 + TIMEOUT, TIMEOUT)
     assert desk.out.state.iterations[2000].clients == {"l"}
 
 
@@ -411,7 +432,7 @@ def test_who_reads_on_alone_is_not_given_up_when_another_joins() -> None:
     desk.jobs.expire(20.0, TIMEOUT)
     desk.open("l", now=20.0)
     assert desk.out.state.iterations[2000].clients == {"k", "l"}
-    desk.beat("l", now=33.0)
+    desk.go_on("l", 20.0, 33.0)
     desk.jobs.expire(33.5, TIMEOUT)
     assert desk.out.state.iterations[2000].clients == {"k", "l"}
     desk.jobs.expire(34.0, TIMEOUT)
@@ -481,7 +502,7 @@ def test_the_clients_of_a_former_dispatcher_have_one_time_out_to_come_back() -> 
         restarted.out.commit(update)
     restarted.jobs.resume(1000.0, TIMEOUT)
     assert restarted.jobs.unused_since == {"idle": 1000.0}
-    restarted.beat("k", now=1000.0 + TIMEOUT)
+    restarted.go_on("k", 1000.0, 1000.0 + TIMEOUT)
     restarted.jobs.expire(999.0 + TIMEOUT, TIMEOUT)
     assert restarted.out.state.iterations[2000].clients == {"k", "l"}
     restarted.jobs.expire(1001.0 + TIMEOUT, TIMEOUT)

@@ -62,8 +62,46 @@ def test_who_believes_to_be_alone_lives_as_long_as_workers_hear_it() -> None:
 def test_a_new_dispatcher_takes_those_that_share_for_aware() -> None:
     """The one before has told them; who read alone may not know of the next one."""
     leases = Leases(TIMEOUT)
-    leases.resume([iteration(clients=2)])
+    leases.resume([iteration(clients=2)], 0.0)
     assert leases.is_over(Member("client 1", b"peer", heard=0.0, noticed=8.0), 10.0)
     leases = Leases(TIMEOUT)
-    leases.resume([iteration(clients=1)])
+    leases.resume([iteration(clients=1)], 0.0)
     assert not leases.is_over(Member("client 0", b"peer", heard=0.0, noticed=8.0), 10.0)
+
+
+def test_time_in_which_nobody_is_heard_tells_nothing() -> None:
+    """Who has a lease speaks three times while it lasts: if all miss that, they or we are cut off, not dead."""
+    leases, shared = Leases(TIMEOUT), iteration(clients=2)
+    assert leases.spoke(shared, 100.0) == 0.0
+    assert leases.hears(shared, 104.0)
+    assert leases.spoke(shared, 104.0) == 0.0
+    assert not leases.hears(shared, 109.0)
+    assert leases.spoke(shared, 130.0) == 26.0
+    assert leases.hears(shared, 130.0)
+    assert leases.spoke(shared, 130.5) == 0.0
+    leases.forget_iteration(shared.iteration)
+    assert leases.hears(shared, 200.0)
+
+
+def test_who_has_no_lease_may_be_silent_together() -> None:
+    """Clients without one speak as rarely as they like."""
+    leases, copies = Leases(TIMEOUT), iteration("OFF", 2)
+    assert leases.spoke(copies, 0.0) == 0.0
+    assert leases.hears(copies, 100.0)
+    assert leases.spoke(copies, 100.0) == 0.0
+
+
+def test_a_new_dispatcher_listens_from_its_beginning() -> None:
+    """Clients that come back to it late are not dead because the first of them is there."""
+    leases, shared = Leases(TIMEOUT), iteration(clients=2)
+    leases.resume([shared], 50.0)
+    assert leases.spoke(shared, 56.0) == 6.0
+
+
+def test_who_listens_anew_has_missed_nothing() -> None:
+    """What is known to have been lost otherwise is not discounted twice."""
+    leases, shared = Leases(TIMEOUT), iteration(clients=2)
+    leases.spoke(shared, 0.0)
+    leases.listen(100.0)
+    assert leases.hears(shared, 104.0)
+    assert leases.spoke(shared, 104.0) == 0.0

@@ -190,3 +190,16 @@ def test_a_link_that_stays_behind_is_replaced() -> None:
     assert ends.done() == []
     ends.links.reported(m.LinkReported("me-1", 2), 10.0 + STALE_LINK)
     assert "2 messages never arrived" in ends.done()[0].text
+
+
+def test_a_large_block_on_a_slow_cable_gets_more_time() -> None:
+    """Each new link waits twice as long, so that a message which is only slow is not begun anew for ever."""
+    ends = Ends()
+    ends.open()
+    ends.links.reported(m.LinkReported("me-1", 1), STALE_LINK)
+    ends.links.opened(m.LinkOpened("me-2", "tcp://w:1", "secret"), 100.0)
+    ends.done()
+    ends.links.reported(m.LinkReported("me-2", 1), 100.0 + 2 * STALE_LINK - 1)
+    assert ends.done() == []
+    ends.links.reported(m.LinkReported("me-2", 1), 100.0 + 2 * STALE_LINK)
+    assert "1 messages never arrived" in ends.done()[0].text

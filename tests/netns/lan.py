@@ -5,6 +5,7 @@ Nothing of it touches the network of the host: the switch is a namespace too. Pr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -21,6 +22,7 @@ import pytest
 from zmqdata.testing.cluster import await_condition
 
 START = 60.0
+NOBODY = "02:00:00:00:00:01"
 ROOT = Path(__file__).parents[2]
 REFUSALS = re.compile("not permitted|permission denied|not supported|unknown device type|read-only", re.IGNORECASE)
 
@@ -30,11 +32,16 @@ class NotPermittedError(Exception):
 
 
 def ip(*arguments: str) -> str:
-    """Runs iproute2; returns what it prints."""
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True)
+    """Runs ``ip``; returns what it prints."""
+    return iproute2("ip", *arguments)
+
+
+def iproute2(*command: str) -> str:
+    """Runs a program of iproute2; returns what it prints."""
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode and REFUSALS.search(done.stderr):
-        raise NotPermittedError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
-    assert done.returncode == 0, f"ip {' '.join(arguments)}: {done.stderr.strip()}"
+        raise NotPermittedError(f"{' '.join(command)}: {done.stderr.strip()}")
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}"
     return done.stdout
 
 
@@ -98,7 +105,7 @@ class Lan:
         self._programs: list[Program] = []
         self._made: list[str] = []
         self._prefix = f"zmqdata-{os.getpid()}-{secrets.token_hex(3)}"
-        self._machines = machines
+        self.machines = machines
         if shutil.which("ip") is None:
             raise NotPermittedError("iproute2 is not installed")
         try:
@@ -111,7 +118,7 @@ class Lan:
         switch = self._add_namespace("switch")
         ip("-n", switch, "link", "add", "bridge", "type", "bridge")
         ip("-n", switch, "link", "set", "dev", "bridge", "up")
-        for name in self._machines:
+        for name in self.machines:
             space = self._add_namespace(name)
             ip("-n", space, "link", "set", "dev", "lo", "up")
             ip("-n", space, "link", "add", "eth0", "type", "veth", "peer", "name", name, "netns", switch)
@@ -130,7 +137,7 @@ class Lan:
 
     def address(self, machine: str) -> str:
         """Where others reach a machine."""
-        return f"10.83.0.{self._machines.index(machine) + 1}"
+        return f"10.83.0.{self.machines.index(machine) + 1}"
 
     def pull_cable(self, machine: str) -> None:
         """Cuts a machine off: what is sent to it or by it is lost, and no connection is closed."""
@@ -140,10 +147,57 @@ class Lan:
         """Connects it again."""
         ip("-n", self._space("switch"), "link", "set", "dev", machine, "up")
 
+    def silence(self, sender: str, receiver: str) -> None:
+        """Loses what one machine sends to another, and nothing else: frames go to a machine that does not exist."""
+        told = ("lladdr", NOBODY, "dev", "eth0", "nud", "permanent")
+        ip("-n", self._space(sender), "neighbour", "replace", self.address(receiver), *told)
+
+    def let_speak(self, sender: str, receiver: str) -> None:
+        """Lets it through again."""
+        ip("-n", self._space(sender), "neighbour", "delete", self.address(receiver), "dev", "eth0")
+
+    def mute(self, machine: str) -> None:
+        """One machine hears everybody and is heard by nobody."""
+        for other in self._others(machine):
+            self.silence(machine, other)
+
+    def unmute(self, machine: str) -> None:
+        """Everybody hears it again."""
+        for other in self._others(machine):
+            self.let_speak(machine, other)
+
+    def deafen(self, machine: str) -> None:
+        """One machine is heard by everybody and hears nobody."""
+        for other in self._others(machine):
+            self.silence(other, machine)
+
+    def undeafen(self, machine: str) -> None:
+        """It hears everybody again."""
+        for other in self._others(machine):
+            self.let_speak(other, machine)
+
+    def _others(self, machine: str) -> list[str]:
+        return [other for other in self.machines if other != machine]
+
+    def limit(self, machine: str, rate: str) -> None:
+        """Gives a cable a rate, such as ``1gbit``, in both directions."""
+        for space, device in ((self._space(machine), "eth0"), (self._space("switch"), machine)):
+            shape = ("tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
+            iproute2("tc", "-n", space, "qdisc", "replace", "dev", device, "root", *shape)
+
     def traffic(self, machine: str, device: str = "eth0") -> tuple[int, int]:
         """Bytes that an interface of a machine has received and sent."""
         [link] = json.loads(ip("-n", self._space(machine), "-s", "-j", "link", "show", device))
         return link["stats64"]["rx"]["bytes"], link["stats64"]["tx"]["bytes"]
+
+    def within(self, machine: str) -> tuple[str, ...]:
+        """The command that runs another one on a machine."""
+        return "ip", "netns", "exec", self._space(machine)
+
+    @property
+    def logs(self) -> list[Path]:
+        """What all programs have logged."""
+        return [program.log for program in self._programs]
 
     def start(self, machine: str, *arguments: str) -> Program:
         """Starts Python on a machine and returns at once."""
@@ -152,7 +206,7 @@ class Lan:
         path = [str(ROOT), *filter(None, sys.path)]
         with output.open("w") as out, log.open("w") as errors:
             process = subprocess.Popen(
-                ["ip", "netns", "exec", self._space(machine), sys.executable, *arguments],
+                [*self.within(machine), sys.executable, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=errors,
@@ -164,14 +218,21 @@ class Lan:
         self._programs.append(program)
         return program
 
+    def start_server(self, machine: str, role: str, *options: str) -> Program:
+        """Starts a server that listens on every interface, and returns at once."""
+        return self.start(machine, "-m", f"zmqdata.{role}", "--host", "0.0.0.0", *options, "--lifeline", "0")
+
     def serve(self, machine: str, role: str, *options: str) -> str:
         """Starts a server that listens on every interface; returns the address that it announces."""
-        server = self.start(machine, "-m", f"zmqdata.{role}", "--host", "0.0.0.0", *options, "--lifeline", "0")
-        return server.await_line(f"zmqdata {role} listening on (.*)")[1]
+        return self.start_server(machine, role, *options).await_line(f"zmqdata {role} listening on (.*)")[1]
 
     def run(self, machine: str, *arguments: str) -> str:
         """Runs Python on a machine to its end; returns what it printed."""
         return self.start(machine, *arguments).await_end()
+
+    @property
+    def _pids(self) -> list[str]:
+        return [pid for space in self._made for pid in ip("netns", "pids", space).split()]
 
     def close(self) -> None:
         """Ends all programs and removes the network.
@@ -181,7 +242,9 @@ class Lan:
         """
         for program in reversed(self._programs):
             program.stop()
-        left = [pid for space in self._made for pid in ip("netns", "pids", space).split()]
+        with contextlib.suppress(TimeoutError):
+            await_condition(lambda: not self._pids, START / 2)
+        left = self._pids
         for pid in left:
             os.kill(int(pid), signal.SIGKILL)
         for space in self._made:

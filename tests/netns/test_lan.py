@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
 PORT = 5050
 COUNT = 20_000
 FILES = 30
+LARGE_BYTES = 30_000_000
 
 
 @pytest.fixture
@@ -42,8 +43,9 @@ def start_service(lan: Lan, *options: str) -> str:
     return service
 
 
-def status(lan: Lan, service: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(lan.run("client", "-m", "zmqdata", "status", "--json", "--dispatcher", service))
+def status(lan: Lan, address: str, role: str = "--dispatcher") -> dict[str, Any]:
+    """How things stand at a server."""
+    found: dict[str, Any] = json.loads(lan.run("client", "-m", "zmqdata", "status", "--json", role, address))
     return found
 
 
@@ -75,7 +77,7 @@ import json, sys
 import numpy as np
 from zmqdata import Dataset, distribute
 
-read = distribute("distributed_epoch", sys.argv[1], "job", max_outstanding_requests=256)
+read = distribute("distributed_epoch", sys.argv[1], sys.argv[2], max_outstanding_requests=256)
 elements = iter(Dataset.range({COUNT}).map(lambda x: np.full(100, x)).apply(read))
 found = [int(next(elements)[0]) for _ in range(500)]
 print("reading")
@@ -91,25 +93,51 @@ def repeated_or_missing(client: Program) -> dict[int, int]:
     return {x: seen[x] for x in seen.keys() | set(range(COUNT)) if seen[x] != 1}
 
 
-def start_client(lan: Lan, service: str) -> Program:
+def start_client(lan: Lan, service: str, job: str = "job") -> Program:
     """A client in the middle of its job, which goes on when it is told a line."""
-    client = lan.start("client", "-c", CLIENT, service)
+    client = lan.start("client", "-c", CLIENT, service, job)
     client.await_line("reading")
     return client
 
 
-def test_a_machine_vanishes(lan: Lan) -> None:
-    """When a worker's cable is pulled in mid-job, the job ends with every element exactly once."""
+VANISHING = {
+    "pulled": (Lan.pull_cable, Lan.plug_cable),
+    "not heard": (Lan.mute, Lan.unmute),
+    "not hearing": (Lan.deafen, Lan.undeafen),
+}
+"""How a machine vanishes, and how it comes back."""
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["pulled", pytest.param("not heard", marks=pytest.mark.full), pytest.param("not hearing", marks=pytest.mark.full)],
+)
+def test_a_machine_vanishes(lan: Lan, how: str) -> None:
+    """When a worker is cut off in mid-job, the job ends with every element once; back, it gives up its old attempt."""
+    vanish, come_back = VANISHING[how]
     service = start_service(lan, "--worker-timeout-ms", "1000")
     client = start_client(lan, service)
-    lan.pull_cable("worker2")
+    [address] = [one["address"] for one in status(lan, service)["workers"] if lan.address("worker2") in one["address"]]
+    [task] = [one["task"] for one in status(lan, address, "--worker")["tasks"]]
+    vanish(lan, "worker2")
     client.tell("go on")
     assert repeated_or_missing(client) == {}
     after = status(lan, service)
     assert 2 in [task["attempt"] for task in after["tasks"]]
     assert len(after["workers"]) == 1
-    lan.plug_cable("worker2")
-    await_condition(lambda: len(status(lan, service)["workers"]) == 2, START, "the worker's return")
+    come_back(lan, "worker2")
+    await_condition(lambda: status(lan, address, "--worker")["tasks"] == [], START, "the end of its old attempt")
+    assert task in status(lan, address, "--worker")["deleted_tasks"]
+    check_new_work(lan, service, address)
+
+
+def check_new_work(lan: Lan, service: str, address: str) -> None:
+    """A worker has a part in the next job."""
+    client = start_client(lan, service, "next job")
+    [task] = status(lan, address, "--worker")["tasks"]
+    assert task["produced"]
+    client.tell("go on")
+    assert repeated_or_missing(client) == {}
 
 
 def test_a_machine_is_back_in_time(lan: Lan) -> None:
@@ -125,3 +153,23 @@ def test_a_machine_is_back_in_time(lan: Lan) -> None:
     lan.plug_cable("worker2")
     assert repeated_or_missing(client) == {}
     assert [task["attempt"] for task in status(lan, service)["tasks"]] == [1, 1]
+
+
+LARGE = f"""
+import os, sys
+import numpy as np
+from zmqdata import Dataset, distribute
+
+large = Dataset.range(2).map(lambda x: np.frombuffer(os.urandom({LARGE_BYTES}), np.uint8))
+for element in large.apply(distribute("distributed_epoch", sys.argv[1])):
+    print("came", element.nbytes)
+"""
+
+
+@pytest.mark.full
+def test_an_element_may_take_longer_than_silence_may_last(lan: Lan) -> None:
+    """On a slow cable an element takes more than the ten seconds in which a link must give a sign of life."""
+    lan.limit("client", "20mbit")
+    service = start_service(lan)
+    client = lan.start("client", "-c", LARGE, service)
+    assert client.await_end().count(f"came {LARGE_BYTES}") == 2

@@ -9,74 +9,20 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.processes.training_loop import RECORD, distributed
+from tests.processes.loops import TrainingLoop, check, handed_out
 from zmqdata import LocalCluster
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.testing.cluster import await_condition, descendants
 
-LOOP = Path(__file__).with_name("training_loop.py")
 PATIENCE = 90.0
 CLIENT_TIMEOUT = 3.0
 UNREPORTED = 5.0
 """Seconds before its death of which a training loop may not have reported what it was handed."""
-
-
-class TrainingLoop:
-    """A training loop in a process, and what it has written down."""
-
-    def __init__(self, target: str, kind: str, count: int, consumer: int, path: Path) -> None:
-        self.consumer = consumer
-        self.killed = False
-        self.path = path
-        self.log = path.with_suffix(".log")
-        arguments = [target, kind, str(count), str(consumer), str(path)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(LOOP), *arguments], stdout=log, stderr=log, env=environment
-            )
-
-    @property
-    def count(self) -> int:
-        return self.path.stat().st_size // RECORD.size if self.path.exists() else 0
-
-    @property
-    def records(self) -> list[tuple[int, int]]:
-        """Each element, and when it was handed out, in nanoseconds."""
-        content = self.path.read_bytes() if self.path.exists() else b""
-        return list(RECORD.iter_unpack(content[: len(content) // RECORD.size * RECORD.size]))
-
-    @property
-    def elements(self) -> list[int]:
-        return [element for element, _ in self.records]
-
-    @property
-    def running(self) -> bool:
-        return self._process.poll() is None
-
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        self.killed = True
-        self._process.kill()
-        self._process.wait()
-
-    def has_ended(self) -> bool:
-        """Whether it has read to the end; fails when it has ended in another way."""
-        code = self._process.poll()
-        if code is None:
-            return False
-        assert code == 0 or self.killed, f"{self.path.name} ended with {code}: {self.log.read_text()[-2000:]}"
-        return True
 
 
 class Storm:
@@ -164,7 +110,7 @@ class Storm:
     def freeze_loop(self) -> None:
         loop = self._running()
         if loop is not None:
-            self._freeze([loop._process.pid])
+            self._freeze([loop.pid])
 
     def _freeze(self, pids: list[int]) -> None:
         for pid in pids:
@@ -190,7 +136,8 @@ class Storm:
         with self.cluster:
             try:
                 self._run()
-                self._check()
+                check(self.kind, self.count, self.loops)
+                self._check_reported()
             except BaseException as error:
                 logs = "".join(server.log[-3000:] for server in [self._dispatcher(), *self.cluster.workers])
                 told = "".join(loop.log.read_text()[-1500:] for loop in self.loops)
@@ -217,49 +164,13 @@ class Storm:
             self.add_loop()
             await_condition(lambda: all(loop.has_ended() for loop in self.loops), PATIENCE, "the end of the last one")
 
-    def _check(self) -> None:
-        if self.kind == "ordered":
-            self._check_order()
-        elif self.kind == "coordinated":
-            self._check_consumers()
-        else:
-            self._check_once()
-
-    def _check_once(self) -> None:
-        alive = Counter(element for loop in self.loops if not loop.killed for element in loop.elements)
-        dead = Counter(element for loop in self.loops if loop.killed for element in loop.elements)
-        twice = [element for element, times in alive.items() if times > 1]
-        missing = [element for element in range(self.count) if element not in alive and element not in dead]
-        assert (len(twice), len(missing)) == (0, 0), f"twice: {twice[:9]}, missing: {missing[:9]}"
-        if not any("dispatcher" in one or "both" in one or "freeze" in one for one in self.story):
-            self._check_reported(alive)
-
-    def _check_reported(self, alive: Counter[int]) -> None:
+    def _check_reported(self) -> None:
         """What a dead loop was handed long before its death was reported, and came to nobody else."""
+        blind = any("dispatcher" in one or "both" in one or "freeze" in one for one in self.story)
+        if blind or self.kind not in ("dynamic", "static"):
+            return
+        alive = handed_out(self.loops, killed=False)
         for loop in [loop for loop in self.loops if loop.killed and loop.records]:
             end = loop.records[-1][1]
             again = [element for element, at in loop.records if element in alive and at < end - UNREPORTED * 1e9]
             assert not again, f"reported by {loop.path.name}, and handed out again: {again[:9]}"
-
-    def _streams(self) -> dict[int, list[int]]:
-        """What each consumer had, in order; its successor repeats at most what the one before had not reported."""
-        streams: dict[int, list[int]] = {}
-        for loop in self.loops:
-            before, found = streams.get(loop.consumer, []), loop.elements
-            starts = [at for at, element in enumerate(before) if found and element == found[0]] or [len(before)]
-            overlap = before[starts[-1] :]
-            assert overlap == found[: len(overlap)] or found == overlap[: len(found)], f"{loop.path.name} goes astray"
-            streams[loop.consumer] = before[: starts[-1]] + max(found, overlap, key=len)
-        return streams
-
-    def _check_order(self) -> None:
-        with LocalCluster(1, in_process=True) as cluster:
-            expected = [int(element[0]) for element in distributed(cluster.target, self.kind, self.count, 0)]
-        assert self._streams()[0] == expected
-
-    def _check_consumers(self) -> None:
-        streams = self._streams()
-        assert len({len(stream) for stream in streams.values()}) == 1
-        counts = Counter(element for stream in streams.values() for element in stream)
-        assert set(counts.values()) == {1}
-        assert self.count - len(counts) <= 8

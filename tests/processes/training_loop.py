@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
+import threading
 import time
 from typing import Any
 
@@ -46,10 +47,14 @@ def distributed(target: str, kind: str, count: int, consumer: int) -> Dataset:
     )
 
 
-def main(target: str, kind: str, count: str, consumer: str, path: str) -> None:
+def main(target: str, kind: str, count: str, consumer: str, path: str, pace: str = "0") -> None:
+    """Writes down each element and then is busy for ``pace`` seconds, as one that trains."""
     out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    train = threading.Event()
     for element in distributed(target, kind, int(count), int(consumer)):
         os.write(out, RECORD.pack(int(element[0]), time.monotonic_ns()))
+        if float(pace):
+            train.wait(float(pace))
 
 
 if __name__ == "__main__":

@@ -129,3 +129,63 @@ def test_a_new_dispatcher_waits_for_one_lease() -> None:
     assert second.core.client == second.name
     opened = [what for _, who, what in world.laws.story if who == first.name and isinstance(what, c.DropQueued)]
     assert len(opened) == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_dispatcher_that_was_cut_off_gives_nobody_up(seed: int) -> None:
+    """It heard nobody: when its cable is back, both clients go on with what they have, and nothing comes twice."""
+    world, first, second = two_readers(seed)
+    others = [first.name, second.name, *(worker.name for worker in world.workers)]
+    for other in others:
+        world.network.cut(other, DISPATCHER)
+    world.clock.advance(3 * TIMEOUT)
+    for other in others:
+        world.network.heal(other, DISPATCHER)
+    finish(world)
+    assert (first.core.client, second.core.client) == (first.name, second.name)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("num_tasks", [None, 3])
+def test_a_consumer_that_was_cut_off_takes_its_place_again(seed: int, num_tasks: int | None) -> None:
+    """Given up while its cable was out, it goes on behind the last step that its own training loop has taken."""
+    times = DispatcherTimes(client_timeout=TIMEOUT)
+    options = {"num_consumers": 2, "finite": "drop", "num_tasks": num_tasks}
+    world = World(seed, pipeline=PIPELINE, times=times, journalled=True, **options)
+    for _ in range(2):
+        world.add_worker()
+    first, second = (world.add_client(limit=50, consumer=consumer) for consumer in range(2))
+    for client in (first, second):
+        client.pace, client.gulp = 0.02, 2
+    world.run_until(lambda: min(first.taken, second.taken) > 100)
+    world.network.cut(first.name, DISPATCHER, both_ways=False)
+    world.run_until(lambda: first.name in world.laws.gone)
+    world.clock.advance(1.0)
+    world.network.heal(first.name, DISPATCHER)
+    world.run_until(lambda: world.all_done)
+    assert (first.outcome, second.outcome) == ("end", "end")
+    assert first.core.client == f"{first.name}.1"
+    world.clock.advance(3.0)
+    world.steps.check_end(PIPELINE.names())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_reads_alone_beside_a_dispatcher_that_was_cut_off_keeps_what_it_has(seed: int) -> None:
+    """Another client joins the moment that the cable is back: the first one had no chance to speak before."""
+    world, first, second = two_readers(seed)
+    world.network.cut(first.name, DISPATCHER)
+    world.run_until(lambda: first.name in world.laws.gone)
+    world.clock.advance(2.0)
+    assert second.core.lease.alone
+    others = [second.name, *(worker.name for worker in world.workers)]
+    for other in others:
+        world.network.cut(other, DISPATCHER)
+    before = second.taken
+    world.clock.advance(2 * TIMEOUT)
+    assert second.taken > before
+    world.network.heal(first.name, DISPATCHER)
+    world.run_until(lambda: first.core.client != first.name and first.core.opened)
+    for other in others:
+        world.network.heal(other, DISPATCHER)
+    finish(world)
+    assert second.core.client == second.name

@@ -31,6 +31,8 @@ LINK_PATIENCE = 30.0
 REPORT_PAUSE = 0.1
 OWN_LAG = 5.0
 ASK_AGAIN = 0.25
+SETTLE = 0.5
+"""Seconds after which all is known that a training loop took before it was kept from taking more."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class ConsumerCore:
         self._commands: list[object] = []
         self._handled: float | None = None
         self._iteration: int | None = None
+        self._step = 0
         self._names = 0
         who = (profile.job.name, profile.repetition, profile.reader, profile.service)
         self.telling = Telling(*who, profile.dispatcher_timeout, self._do)
@@ -112,6 +115,7 @@ class ConsumerCore:
         self.lease = ClientLease()
         self._began: float | None = None
         self._asked: float | None = None
+        self._given_up: tuple[float, str] | None = None
 
     def handle(self, now: float, event: object) -> list[object]:
         """Takes an event noticed at ``now``, by a clock that counts while the machine sleeps; returns what to do."""
@@ -155,6 +159,8 @@ class ConsumerCore:
         if self._leaving:
             self._tick_leaving(now)
             return
+        if self._given_up is not None and now - self._given_up[0] >= SETTLE:
+            self._join_again(self._given_up[1], now)
         if self._is_time_to_speak(now):
             self._speak(now)
         self.links.tick(now)
@@ -185,9 +191,10 @@ class ConsumerCore:
         if self._began is None:
             self._began = now
         if not self.opened:
-            place = (who.job, who.repetition, who.reader, who.local_workers, self._iteration)
+            asked = (who.reader, who.local_workers, self._iteration)
             # A client that joins again goes on in the iteration that its state has begun.
-            self._send(m.OpenIteration(self.client, *place, who.resume if self._iteration is None else b""))
+            resume = who.resume if self._iteration is None else b""
+            self._send(m.OpenIteration(self.client, who.job, who.repetition, *asked, resume, self._step))
             return
         report, delivered, steps = self._next_report()
         self._near = self.reading.near
@@ -241,14 +248,21 @@ class ConsumerCore:
             self._finish(message.error, message.text, now, message.failure)
 
     def _give_up(self, message: m.RequestRefused, now: float) -> None:
-        """Others were given what we have. A numbered consumer ends; any other joins again, with nothing in hand."""
+        """Others were given what we have, or may be. Joins again; a numbered consumer once it knows where it is."""
+        if not self.is_numbered:
+            self._join_again(message.text, now)
+        elif self._given_up is None:
+            self._given_up = (now, message.text)
+            self.lease = ClientLease()
+            self.lease.end()
+
+    def _join_again(self, why: str, now: float) -> None:
+        """Reads on under another name with nothing in hand, a numbered consumer where its training loop is."""
         held = self.reading.waiting
         self._drop_queued()
-        if self.is_numbered:
-            self._finish(message.error, message.text, now)
-            return
         unreported = sum(stop - first for ranges in self._next_report()[1].values() for first, stop in ranges)
-        self.telling.given_up(message.text, held, unreported)
+        self._step = self.reading.steps
+        self.telling.given_up(why, held, unreported)
         self.links.tend((), now)
         self._names += 1
         self._begin(f"{self.profile.client}.{self._names}")

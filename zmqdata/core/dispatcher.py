@@ -19,7 +19,7 @@ from zmqdata.core.datasets import Datasets
 from zmqdata.core.deaths import Deaths
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.jobs import Jobs
-from zmqdata.core.liveness import Roster
+from zmqdata.core.liveness import Hearing, Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.placement import MOST_STREAMS, Placement, WorkerFacts
 from zmqdata.core.places import Places
@@ -33,6 +33,8 @@ from zmqdata.splits import FileSplits, turn_of
 
 PROBE_AFTER = 0.6
 OWN_LAG = 1.0
+REGULAR = (m.RegisterWorker, m.WorkerHeartbeat, m.OpenIteration, m.ClientHeartbeat)
+"""What workers and clients say again and again."""
 LEAST_RETURN = 3.0
 """Seconds in which a living worker has found a dispatcher that was restarted, and spoken to it."""
 
@@ -126,6 +128,7 @@ class DispatcherCore:
         self.deaths = Deaths(self.out, self.hosting)
         self.taking_back = TakingBack(self.out, self.workers, self.hosting.facts, self._request_splits)
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
+        self._hearing = Hearing(times.client_timeout / 2)
         self._ticked: float | None = None
         self._asked: float = 0.0
         self._collected: float = 0.0
@@ -169,6 +172,7 @@ class DispatcherCore:
         self.out.commit(
             u.BeginLifeUpdate(state.life + 1, state.seed, state.next_dataset, state.next_iteration, state.next_task)
         )
+        self._hearing.heard(now)
         self.places.restore(state.places, {worker.address for worker in state.workers.values()})
         patience = max(self.times.worker_timeout, LEAST_RETURN) - self.times.disconnect_grace
         for worker in state.workers:
@@ -191,6 +195,8 @@ class DispatcherCore:
     def handle(self, now: float, event: object) -> list[object]:
         """Takes an event noticed at ``now`` (seconds of a clock that never goes back); returns what to do."""
         if isinstance(event, c.Received):
+            if isinstance(event.message, REGULAR):
+                self._listen(now)
             handler = self._handlers.get(type(event.message))
             if handler is not None:
                 handler(event.peer, event.message, now)
@@ -203,6 +209,12 @@ class DispatcherCore:
             self._answers[type(event)](event, now)
         self.hosting.lists.push()
         return self.out.drain()
+
+    def _listen(self, now: float) -> None:
+        """A worker or a client speaks. Time in which none did tells of no client that it is gone: we were cut off."""
+        lost = self._hearing.heard(now)
+        if lost:
+            self.jobs.forgive(lost, now)
 
     # --- time
 

@@ -77,7 +77,7 @@ class Jobs:
 
     def resume(self, now: float, client_timeout: float) -> None:
         """Takes up where a former dispatcher left off: its clients have one time-out from now on to come back."""
-        self.leases.resume(self.out.state.iterations.values())
+        self.leases.resume(self.out.state.iterations.values(), now)
         for client in self.out.state.client_iteration:
             self.clients.expect(client, now, client_timeout)
         for job, passes in self.out.state.passes.items():
@@ -105,10 +105,11 @@ class Jobs:
         self.clients.heard(ask.client, peer, now)
         if ask.client not in self.out.state.client_iteration:
             self._join(ask, now)
-        self._answer(peer, ask)
+        self._answer(peer, ask, now)
 
-    def _answer(self, peer: Peer, ask: m.OpenIteration) -> None:
+    def _answer(self, peer: Peer, ask: m.OpenIteration, now: float) -> None:
         iteration = self.out.state.iterations[self.out.state.client_iteration[ask.client]]
+        self.leases.spoke(iteration, now)
         self.unused_since.pop(iteration.job.name, None)
         if iteration.failure is not None:
             self.hosting.refuse_failed(ask.client, iteration)
@@ -161,7 +162,7 @@ class Jobs:
             self.out.commit(u.OpenClientUpdate(ask.client, iteration.iteration, *place))
         self._seat(iteration, now)
         for offer in gathering.offers.values():
-            self._answer(offer.peer, offer.ask)
+            self._answer(offer.peer, offer.ask, now)
 
     def _seat(self, iteration: Iteration, now: float) -> None:
         """Spreads the tasks of a new incarnation over the workers that there are."""
@@ -208,6 +209,7 @@ class Jobs:
             if self.leases.is_over(self.clients.members[client], now):
                 self._forget(client, iteration, now)
         if iteration.rounds is not None:
+            self.coordination.take(iteration, ask.client, ask.step, 0, now)
             self.coordination.begin(iteration, now)
         self.hosting.lists.tell(iteration)
 
@@ -220,6 +222,7 @@ class Jobs:
             self._refuse_unknown(peer, beat.client, beat.client in self.out.state.departed)
             return
         self.leases.heard(beat)
+        self._listen(iteration, now)
         self.clients.heard(beat.client, peer, now)
         self.absent.discard(beat.client)
         self.count(iteration, beat.client, beat.delivered, beat.repeats)
@@ -232,6 +235,19 @@ class Jobs:
         task_list = self.hosting.lists.task_list(iteration, beat.client) if stale else None
         lease = self.leases.grant(iteration)
         self.out.send(peer, m.ClientHeartbeatAnswered(beat.client, beat.report, task_list, beat.beat, lease))
+
+    def _listen(self, iteration: Iteration, now: float) -> None:
+        """A client is heard: time in which none of its iteration was does not count against the others."""
+        lost = self.leases.spoke(iteration, now)
+        if lost:
+            self.clients.forgive(lost, iteration.clients)
+            self.absent -= iteration.clients
+
+    def forgive(self, seconds: float, now: float) -> None:
+        """Discounts time in which nobody at all was heard."""
+        self.clients.forgive(seconds)
+        self.absent.clear()
+        self.leases.listen(now)
 
     def _refuse_unknown(self, peer: Peer, client: str, given_up: bool) -> None:
         """NotFoundError, as in tf.data, to those that we gave up; the others are a former dispatcher's clients."""
@@ -295,8 +311,8 @@ class Jobs:
                 self.leases.forget(member.name)
                 continue
             self.absent.add(member.name)
-            others = len(iteration.clients) > 1 and self.leases.is_over(member, now)
-            if others or self._is_gone(member, iteration, now, client_timeout):
+            others = len(iteration.clients) > 1 and self.leases.hears(iteration, now)
+            if (others and self.leases.is_over(member, now)) or self._is_gone(member, iteration, now, client_timeout):
                 self.out.note("warning", f"client {member.name} of job {iteration.job.name} is gone")
                 self._forget(member.name, iteration, member.sign)
                 # In the same turn: nobody shall make again what a job that ends now was owed.
@@ -333,6 +349,7 @@ class Jobs:
         self.unused_since.pop(job, None)
         for iteration in self.out.state.passes[job].values():
             self.hosting.forget_iteration(iteration)
+            self.leases.forget_iteration(iteration.iteration)
             self.collected.append(
                 CollectedIteration(
                     iteration.iteration, iteration.repetition, iteration.job, iteration.finished, audit_of(iteration)

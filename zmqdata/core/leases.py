@@ -25,6 +25,7 @@ class Leases:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self._aware: set[str] = set()
+        self._spoken: dict[int, float] = {}
 
     def grant(self, iteration: Iteration) -> Lease:
         """What the clients of an iteration are told; a free one where nobody else would ever be given what one holds.
@@ -45,9 +46,34 @@ class Leases:
         else:
             self._aware.add(beat.client)
 
-    def resume(self, iterations: Iterable[Iteration]) -> None:
+    def spoke(self, iteration: Iteration, now: float) -> float:
+        """Notes that a client of an iteration is heard. Returns for how many seconds none was, if for too many.
+
+        When all fall silent together it is most likely that we were cut off, or all of them by one cable: that time
+        tells of nobody that it is dead.
+        """
+        quiet = now - self._spoken.get(iteration.iteration, now)
+        lost = quiet if self._is_deaf(iteration, now) else 0.0
+        self._spoken[iteration.iteration] = now
+        return lost
+
+    def listen(self, now: float) -> None:
+        """Begins to listen anew, to the clients of all iterations."""
+        self._spoken = dict.fromkeys(self._spoken, now)
+
+    def hears(self, iteration: Iteration, now: float) -> bool:
+        """Whether any client of an iteration is there to be given what silent ones hold."""
+        return not self._is_deaf(iteration, now)
+
+    def _is_deaf(self, iteration: Iteration, now: float) -> bool:
+        # Who has a lease speaks three times while it lasts.
+        deaf = now - self._spoken.get(iteration.iteration, now) >= self.timeout / 2
+        return deaf and self.grant(iteration) is not None
+
+    def resume(self, iterations: Iterable[Iteration], now: float) -> None:
         """A former dispatcher has told those that shared an iteration so."""
         for iteration in iterations:
+            self._spoken[iteration.iteration] = now
             if len(iteration.clients) > 1:
                 self._aware |= iteration.clients
 
@@ -62,3 +88,7 @@ class Leases:
     def forget(self, client: str) -> None:
         """A client is gone."""
         self._aware.discard(client)
+
+    def forget_iteration(self, iteration: int) -> None:
+        """Nobody reads an iteration any more."""
+        self._spoken.pop(iteration, None)

@@ -6,6 +6,7 @@ connection proves nothing for a moment (it may be made anew), then it counts as 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from zmqdata.commands import Peer
@@ -28,6 +29,29 @@ class Member:
     def sign(self) -> float:
         """When it last gave a sign of life, to us or to others."""
         return max(self.heard, self.noticed)
+
+
+class Hearing:
+    """Whether anybody is heard: who hears nobody at all is cut off itself, and cannot tell who is alive.
+
+    Args:
+        patience: seconds in which somebody has spoken if anybody is there.
+
+    Example:
+        >>> hearing = Hearing(patience=5.0)
+        >>> [hearing.heard(now) for now in (0.0, 4.0, 20.0, 21.0)]
+        [0.0, 0.0, 16.0, 0.0]
+    """
+
+    def __init__(self, patience: float) -> None:
+        self.patience = patience
+        self.last: float | None = None
+
+    def heard(self, now: float) -> float:
+        """Somebody speaks. Returns for how many seconds before nobody did, if for too many."""
+        quiet = 0.0 if self.last is None else now - self.last
+        self.last = now
+        return quiet if quiet >= self.patience else 0.0
 
 
 class Roster:
@@ -93,9 +117,9 @@ class Roster:
         if member is not None:
             self._by_peer.pop(member.peer, None)
 
-    def forgive(self, seconds: float) -> None:
-        """Discounts time in which we ourselves did not listen: silence then was ours."""
-        for member in self.members.values():
+    def forgive(self, seconds: float, names: Iterable[str] | None = None) -> None:
+        """Discounts time in which we ourselves did not listen: silence then was ours. ``names``: whose; None: all."""
+        for member in [self.members[name] for name in (self.members if names is None else names)]:
             member.heard += seconds
             member.noticed += seconds
             if member.unreachable is not None:

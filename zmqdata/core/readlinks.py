@@ -40,7 +40,8 @@ class ReadLink:
     """The link to one worker. ``seen`` is the number of its last message.
 
     ``progress`` is when it was last known to lack nothing, ``asked`` and ``granted`` when we last spoke. ``refused``:
-    since when the worker cannot have one more, and ``reason`` why; ``noted``: when that was last said.
+    since when the worker cannot have one more, and ``reason`` why; ``noted``: when that was last said. ``patience``:
+    how long one message may be on its way.
     """
 
     name: str
@@ -55,6 +56,7 @@ class ReadLink:
     refused: float | None = None
     reason: str = ""
     noted: float | None = None
+    patience: float = STALE_LINK
 
 
 class ReadLinks:
@@ -139,7 +141,7 @@ class ReadLinks:
         else:
             fresh = self._make(link.address, link.replaces, link.have_through)
         # A new link at once, unless the one before was as young: then with the next repetition.
-        fresh.asked = now
+        fresh.asked, fresh.patience = now, link.patience
         if now - link.asked >= REPEAT:
             self._ask(fresh, now)
 
@@ -192,7 +194,9 @@ class ReadLinks:
             return
         if message.sent <= link.seen:
             link.progress = now
-        elif now - link.progress >= STALE_LINK:
+        elif now - link.progress >= link.patience:
+            # It may have been a large block on a slow cable: that must not be begun anew for ever.
+            link.patience *= 2
             self._replace(link, f"{message.sent - link.seen} messages never arrived", now)
 
     def count(self, event: c.Arrived, now: float) -> bool:

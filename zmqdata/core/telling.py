@@ -74,10 +74,14 @@ class Telling:
 
     def given_up(self, why: str, held: int, unreported: int) -> None:
         """Tells that others were given what this client had, and that it joins again."""
-        text = (
-            f"the dispatcher had given up this client of job {self.job!r}, which joins again: {why} {held} elements "
-            f"that it held go to others; so do {unreported} that it had handed out and could not report"
-        )
+        text = f"the dispatcher had given up this client of job {self.job!r}, which joins again: {why} "
+        if self.reader.consumer_index is None:
+            text += (
+                f"{held} elements that it held go to others; so do {unreported} that it had handed out and could not "
+                "report"
+            )
+        else:
+            text += "It goes on where its training loop is, if nobody has taken its place"
         self._do(c.Note("warning", text))
 
     # --- while it reads

@@ -45,8 +45,9 @@ from zmqdata.transport.rejects import Rejects
 log = logging.getLogger(__name__)
 
 LEAST_SILENCE_MS = 1_500
-NOTICING_MS = 1_600
-"""Until the next heartbeat of ZeroMQ, and until something is sent to a peer that is not connected any more."""
+NOTICING_MS = 2_600
+"""For how long a peer is heard on that hears nothing itself, until the next heartbeat of ZeroMQ, and until something is
+sent to a peer that is not connected any more."""
 
 
 class DispatcherShell:
@@ -272,7 +273,7 @@ def silence_of(config: DispatcherConfig) -> int:
 
     Example:
         >>> silence_of(DispatcherConfig()), silence_of(DispatcherConfig(worker_timeout_ms=1_000))
-        (6900, 1000)
+        (5900, 1000)
     """
     least = min(config.worker_timeout_ms, LEAST_SILENCE_MS)
     return max(least, config.worker_timeout_ms - config.disconnect_grace_ms - NOTICING_MS)

@@ -61,6 +61,7 @@ class OpenIteration(Message, frozen=True):
     ``local_workers``: the addresses of workers in its own process. ``iteration``: from one that was given up and joins
     again, under another name; refused when it is not this iteration any more. ``resume``: an encoded ``Checkpoint``,
     from which the iteration is to begin, never one that runs already; ``ResumeAwaited`` is the answer until it has.
+    ``step``: of a numbered consumer that joins again; its training loop has what there is in all steps below.
     """
 
     client: str
@@ -70,6 +71,7 @@ class OpenIteration(Message, frozen=True):
     local_workers: tuple[str, ...] = ()
     iteration: int | None = None
     resume: bytes = b""
+    step: int = 0
 
 
 class ClientHeartbeat(Message, frozen=True):

@@ -69,6 +69,7 @@ class Laws:
         self.leased: dict[tuple[int, int, int, int], int] = {}
         self.gone: set[str] = set()
         self.on_gone: list[Callable[[str], None]] = []
+        self.on_passed: list[Callable[[int, int], None]] = []
 
     # --- telling
 
@@ -121,6 +122,9 @@ class Laws:
         self.state.apply(update)
         if isinstance(update, u.CloseClientUpdate):
             self._client_gone(update.client)
+        elif isinstance(update, u.PassStepsUpdate):
+            for call in self.on_passed:
+                call(update.consumer, update.step)
 
     def _check_assigned(self, update: u.AssignSplitsUpdate) -> None:
         """Each split is in one ledger at most, and no end is told while there are splits left."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from zmqdata import commands as c
 from zmqdata import messages as m
@@ -102,6 +103,7 @@ class Scenario:
             self.cut_client,
             self.cut_client,
             self.cut_data,
+            self.cut_dispatcher,
             self.worsen,
             self.crash_dispatcher,
             self.crash_both,
@@ -209,6 +211,14 @@ class Scenario:
         client = self._some_client()
         if client is not None:
             self._cut(client.name, DISPATCHER)
+
+    def cut_dispatcher(self) -> None:
+        """Everybody and the dispatcher lose each other."""
+        seconds = self.random.choice([0.3, 5.0, 25.0])
+        self.world.laws.tell(DISPATCHER, f"is cut off for {seconds} s")
+        for name in [one.name for one in [*self.world.workers, *self.world.clients] if one.alive]:
+            self.world.network.cut(DISPATCHER, name)
+            self.world.clock.after(seconds, partial(self.world.network.heal, DISPATCHER, name))
 
     def cut_data(self) -> None:
         """A worker and a client lose each other."""

@@ -17,9 +17,13 @@ Place = tuple[int, int]
 
 @dataclass
 class Path:
-    """What one consumer was handed, by step, and the client that took it; ``last`` is the last step of each client."""
+    """What one consumer was handed, by step, and the client that took it; ``last`` is the last step of each process.
+
+    ``lost``: what those had been handed that were given up. It counts again when the same process comes back.
+    """
 
     steps: dict[int, tuple[str, Name]] = field(default_factory=dict)
+    lost: dict[tuple[str, int], Name] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
 
 
@@ -36,6 +40,7 @@ class StepLaws:
         self.names: dict[tuple[int, int, int], Name] = {}
         self.paths: dict[int, Path] = {}
         laws.on_gone.append(self._client_gone)
+        laws.on_passed.append(self._passed)
 
     def _iteration(self) -> Iteration:
         return next(iter(self.laws.state.iterations.values()))
@@ -59,10 +64,11 @@ class StepLaws:
         known = self.names.setdefault((*place, consumer), name)
         if known != name:
             laws.fail(f"round {place} of consumer {consumer} was {known}, then {name}", place[0])
-        if step <= path.last.get(client, -1):
-            laws.fail(f"step {step} of {client} comes after {path.last[client]}", client)
-        path.last[client] = step
+        if step <= path.last.get(_reader(client), -1):
+            laws.fail(f"step {step} of {client} comes after {path.last[_reader(client)]}", client)
+        path.last[_reader(client)] = step
         if client in laws.gone or client not in laws.state.client_iteration:
+            path.lost[_reader(client), step] = name
             return
         if step >= self._rounds().horizon:
             laws.fail(f"{client} reads step {step} at the horizon {self._rounds().horizon}", client)
@@ -78,7 +84,18 @@ class StepLaws:
         for consumer, path in self.paths.items():
             reported = iteration.rounds.steps[consumer]
             for step in [step for step, (who, _) in path.steps.items() if who == client and step >= reported]:
-                del path.steps[step]
+                path.lost[_reader(client), step] = path.steps.pop(step)[1]
+
+    def _passed(self, consumer: int, steps: int) -> None:
+        """Who comes back has what it had taken, unless somebody else has taken it meanwhile."""
+        client = self._iteration().consumers.get(consumer)
+        path = self.paths.get(consumer)
+        if client is None or path is None:
+            return
+        for (process, step), name in list(path.lost.items()):
+            if process == _reader(client) and step < steps:
+                path.steps.setdefault(step, (client, name))
+                del path.lost[process, step]
 
     # --- at the end
 
@@ -131,6 +148,11 @@ class StepLaws:
                 due = expected[tasks[task].shard or 0][number * (job.num_consumers or 1) + consumer]
                 if name != due:
                     self.laws.fail(f"step {step} of consumer {consumer} was {name} for {client}, expected {due}", task)
+
+
+def _reader(client: str) -> str:
+    """Who reads under a name; whoever was given up takes another one."""
+    return client.partition(".")[0]
 
 
 def _made(pipeline: SimulatedPipeline, job: JobParameters, shard: int) -> list[Name]:

@@ -1,0 +1,175 @@
+"""Storms of cut cables: a job on machines of a network whose cables are pulled, or carry only in one direction.
+
+What must hold all the same is checked at the end: ``CutStorm.run``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.netns.lan import Lan, Program
+from tests.processes.loops import TrainingLoop, check
+from zmqdata.testing.cluster import await_condition
+
+WORKERS = ("worker1", "worker2")
+WORKER_TIMEOUT = 2_000
+CLIENT_TIMEOUT = 4_000
+PACE = 0.001
+DEADLINE = 60.0
+"""Seconds from the last misfortune in which an iteration must have ended; the longest known wait is 30."""
+
+
+class CutStorm:
+    """One round: a job, and cuts at random places of it.
+
+    Args:
+        lan: machines named dispatcher, worker1, worker2, client and, where two loops read, client2.
+        seed: decides what happens when.
+        kind: of the job, a key of ``training_loop.KINDS``.
+        folder: for the journal, and for what training loops write down.
+        count: how many elements the job has.
+        pauses: how many seconds a cut may last.
+        kills: whether processes are killed, too.
+    """
+
+    def __init__(
+        self,
+        lan: Lan,
+        seed: int,
+        kind: str,
+        folder: Path,
+        count: int = 10_000,
+        pauses: tuple[float, ...] = (0.5, 3.0, 5.0, 12.0, 20.0),
+        kills: bool = False,
+    ) -> None:
+        self.random = random.Random(f"{seed}/{kind}/cuts")
+        self.lan, self.kind, self.folder, self.count = lan, kind, folder, count
+        self.pauses, self.kills = pauses, kills
+        self.story: list[str] = []
+        self.loops: list[TrainingLoop] = []
+        self.workers: dict[str, Program] = {}
+        self.clients = [machine for machine in lan.machines if machine.startswith("client")]
+
+    # --- who takes part
+
+    def start(self) -> None:
+        """Starts all machines, and the training loops on theirs."""
+        folder = ("--work-dir", str(self.folder / "journal"), "--port", "5050")
+        times = (f"--worker-timeout-ms={WORKER_TIMEOUT}", f"--client-timeout-ms={CLIENT_TIMEOUT}")
+        places = [f"--worker-address={self.lan.address(machine)}" for machine in WORKERS if self.kind == "static"]
+        self.service = self.lan.serve("dispatcher", "dispatcher", *folder, *times, *places)
+        for machine in WORKERS:
+            self._start_worker(machine)
+        number = {"coordinated": 2, "ordered": 1}.get(self.kind, len(self.clients))
+        for consumer in range(number):
+            self.add_loop(consumer, self.clients[consumer % len(self.clients)])
+
+    def _start_worker(self, machine: str) -> None:
+        self.workers[machine] = self.lan.start_server(machine, "worker", "--dispatcher", self.service)
+
+    def add_loop(self, consumer: int, machine: str) -> None:
+        path = self.folder / f"loop-{len(self.loops)}"
+        within = self.lan.within(machine)
+        self.loops.append(TrainingLoop(self.service, self.kind, self.count, consumer, path, within, PACE))
+
+    @property
+    def handed_out(self) -> int:
+        return sum(loop.count for loop in self.loops)
+
+    @property
+    def running(self) -> bool:
+        return any(loop.running for loop in self.loops)
+
+    # --- what happens
+
+    def pull(self) -> None:
+        """Somebody's cable is pulled."""
+        machine = self._machine()
+        self.cut(f"{machine} is off", lambda: self.lan.pull_cable(machine), lambda: self.lan.plug_cable(machine))
+
+    def silence(self) -> None:
+        """What one machine says to another one is lost, and nothing else."""
+        self.silence_one(*self.random.sample(self.lan.machines, 2))
+
+    def silence_one(self, one: str, other: str) -> None:
+        lost = f"{one} is not heard by {other}"
+        self.cut(lost, lambda: self.lan.silence(one, other), lambda: self.lan.let_speak(one, other))
+
+    def mute(self) -> None:
+        """One machine hears everybody and is heard by nobody."""
+        machine = self._machine()
+        self.cut(f"{machine} is heard by nobody", lambda: self.lan.mute(machine), lambda: self.lan.unmute(machine))
+
+    def deafen(self) -> None:
+        """One machine is heard by everybody and hears nobody."""
+        machine = self._machine()
+        self.cut(f"{machine} hears nobody", lambda: self.lan.deafen(machine), lambda: self.lan.undeafen(machine))
+
+    def _machine(self) -> str:
+        return self.random.choice(self.lan.machines)
+
+    def cut(self, what: str, begin: Callable[[], object], heal: Callable[[], object]) -> None:
+        """A cut of one of the durations."""
+        seconds = self.random.choice(self.pauses)
+        self._tell(f"{what} for {seconds:g} s")
+        begin()
+        if self.kills:
+            self.kill_worker()
+        threading.Event().wait(seconds)
+        heal()
+        self.healed = time.monotonic()
+
+    def kill_worker(self) -> None:
+        """A worker is killed with all its processes, and started again on the same machine."""
+        machine = self.random.choice(WORKERS)
+        self._tell(f"{machine} is killed")
+        os.killpg(self.workers[machine].process.pid, signal.SIGKILL)
+        self._start_worker(machine)
+
+    def _tell(self, what: str) -> None:
+        self.story.append(f"{time.monotonic() - self.began:.1f} s, after {self.handed_out}: {what}")
+
+    @property
+    def _misfortunes(self) -> list[Callable[[], None]]:
+        drawn = [self.pull, self.silence, self.silence, self.mute, self.deafen]
+        return [self.random.choice(drawn) for _ in range(self.random.choice([1, 2, 3]))]
+
+    # --- and how it ends
+
+    def run(self, *misfortunes: Callable[[], None]) -> None:
+        """Lives through it and checks that every element was handed out, none of them twice, in the order promised.
+
+        Args:
+            misfortunes: what happens, one after the other; drawn by the seed when there are none.
+        """
+        self.began = self.healed = time.monotonic()
+        try:
+            self._run(misfortunes or self._misfortunes)
+            check(self.kind, self.count, self.loops)
+        except BaseException as error:
+            raise AssertionError(f"{error!r}\nstory: {self.story}\n{self._logs()}") from error
+        finally:
+            for loop in self.loops:
+                loop.kill()
+
+    def _run(self, misfortunes: Sequence[Callable[[], None]]) -> None:
+        self.start()
+        goals = sorted(self.random.randrange(self.count * 6 // 10) for _ in misfortunes)
+        for goal, misfortune in zip(goals, misfortunes, strict=True):
+            await_condition(lambda goal=goal: self.handed_out > goal or not self.running, DEADLINE, "elements")
+            if self.running:
+                misfortune()
+        await_condition(lambda: all(loop.has_ended() for loop in self.loops), DEADLINE, "the end")
+        self._tell(f"ended {time.monotonic() - self.healed:.1f} s after the last cut")
+        print("\n".join(self.story))
+
+    def _logs(self) -> str:
+        programs = "".join(f"{path.name}:\n{path.read_text()[-3000:]}" for path in self.lan.logs)
+        return programs + "".join(f"{loop.path.name}:\n{loop.log.read_text()[-3000:]}" for loop in self.loops)
+

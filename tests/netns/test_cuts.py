@@ -1,0 +1,72 @@
+"""What is promised holds while cables are cut, wholly or in one direction. The storms are in ``cuts``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.netns.cuts import CutStorm
+from tests.netns.lan import Lan, NotPermittedError
+from tests.processes.training_loop import KINDS
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
+
+SOON = (0.5, 1.0)
+
+
+@pytest.fixture
+def lan(tmp_path: Path) -> Iterator[Lan]:
+    """Two training loops, two workers and a dispatcher on a switch."""
+    try:
+        made = Lan(["dispatcher", "worker1", "worker2", "client", "client2"], tmp_path)
+    except NotPermittedError as refusal:
+        pytest.skip(f"network namespaces are not permitted here: {refusal}")
+    with closing(made):
+        yield made
+
+
+def test_each_direction_of_each_connection(lan: Lan, tmp_path: Path) -> None:
+    """Control and elements, there and back: whichever direction is lost for a moment, nothing else is."""
+    storm = CutStorm(lan, 1, "dynamic", tmp_path, count=8_000, pauses=(0.7,))
+    storm.run(*every_direction(storm))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_direction_of_each_connection_for_long(lan: Lan, kind: str, tmp_path: Path) -> None:
+    """The same where every cut outlasts every time-out."""
+    storm = CutStorm(lan, 1, kind, tmp_path, count=40_000, pauses=(13.0,))
+    storm.run(*every_direction(storm))
+
+
+def every_direction(storm: CutStorm) -> list[Callable[[], None]]:
+    pairs = itertools.combinations(("dispatcher", "worker2", "client"), 2)
+    return [partial(storm.silence_one, *pair) for one, other in pairs for pair in ((one, other), (other, one))]
+
+
+def test_nothing_is_lost_when_cables_are_cut(lan: Lan, tmp_path: Path) -> None:
+    """Whoever does not hear whom for a while: the order that was promised holds."""
+    CutStorm(lan, 1, "coordinated", tmp_path, count=3_000, pauses=SOON).run()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_lost_in_many_storms_of_cuts(lan: Lan, kind: str, seed: int, tmp_path: Path) -> None:
+    """Twenty storms: each element is handed out, none twice, in the order promised, though cuts outlast time-outs."""
+    CutStorm(lan, seed, kind, tmp_path).run()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(1, 3))
+@pytest.mark.parametrize("kind", KINDS)
+def test_slow_cables_cuts_and_deaths(lan: Lan, kind: str, seed: int, tmp_path: Path) -> None:
+    """Every cable carries a gigabit per second, and with each cut a worker is killed."""
+    for machine in lan.machines:
+        lan.limit(machine, "1gbit")
+    CutStorm(lan, seed, kind, tmp_path, kills=True).run()
