@@ -47,7 +47,7 @@ class DataServiceDataset(Node):
     original: Node | None = None
     element_spec: Any = None
     anonymous: str = field(default_factory=lambda: f"anonymous_{secrets.token_hex(8)}")
-    repetitions: Iterator[int] = field(default_factory=itertools.count)
+    repetitions: Iterator[int] = field(default_factory=itertools.count, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy in another process is another dataset object: it has a job of its own and counts from the beginning.

@@ -83,7 +83,10 @@ def _has_inputs(node: Any) -> bool:
 
 
 def _fields(node: Any) -> Iterator[tuple[str, Any]]:
-    fields = [f.name for f in dataclasses.fields(node)] if dataclasses.is_dataclass(node) else list(vars(node))
+    if dataclasses.is_dataclass(node):
+        fields = [f.name for f in dataclasses.fields(node) if f.compare]
+    else:
+        fields = list(vars(node))
     return ((name, getattr(node, name)) for name in fields if name not in _NOT_PARAMETERS)
 
 
