@@ -13,7 +13,7 @@ test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 test-full: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --full $(ARGS)
 test-tfdata: .venv-tfdata/.ready ; ZMQDATA_CHAINS=$${ZMQDATA_CHAINS:-5000} .venv-tfdata/bin/python -m pytest tests/tfdata $(ARGS)
 simulate: .venv/.dev-ready ; $(BIN)/python tools/simulate.py $(ARGS)
-coverage: .venv/.dev-ready ; $(BIN)/python -m pytest -m 'not realprocess' --cov --cov-context=test --cov-report= $(ARGS) && $(BIN)/python tools/own_coverage.py
+coverage: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) -m 'not realprocess' --cov --cov-context=test --cov-report= $(ARGS) $$($(BIN)/python tools/own_coverage.py --tests) && $(BIN)/python tools/own_coverage.py
 lint: .venv/.dev-ready ; $(BIN)/ruff check .
 types: .venv/.dev-ready ; $(BIN)/mypy
 layers: .venv/.dev-ready ; $(BIN)/lint-imports

@@ -88,7 +88,7 @@ def test_names_follow_from_the_field_unless_declared() -> None:
 
 def test_the_docstring_lists_the_settings() -> None:
     """The docstring of a configuration has a line for each of its settings."""
-    assert "Args:\n        count: how many.\n        share: how much.\n" in (Sample.__doc__ or "")
+    assert "Args:\n    count: how many.\n    share: how much.\n" in (Sample.__doc__ or "")
 
 
 def test_defaults_are_words() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from zmqdata.statustables import status_tables
+from zmqdata.statustables import audit_tables, status_tables
 
 WORKER = {"address": "tcp://10.0.0.1:4", "tags": ["GPU"], "tasks": 2, "elements_per_second": 123456.7}
 JOB = {"job": "train", "processing_mode": "DYNAMIC", "repetition": 1, "clients": 2, "delivered": 4321}
@@ -89,3 +89,41 @@ def test_addresses_can_be_copied(width: int) -> None:
     for text in (printed(width, workers=workers), printed(width, tasks=tasks)):
         assert address in text
         assert max(map(len, text.splitlines())) <= width
+
+
+AUDIT = {
+    "job": "train",
+    "repetition": 3,
+    "finished": False,
+    "failure": None,
+    "splits": {"handed_out": 4567, "finished": 4000, "rehosted": 12},
+    "tasks": {"count": 5, "finished": 2, "rehosted": 1, "attempts": 6},
+    "elements": {"delivered": 123456, "duplicates_dropped": 7, "left_out": 3, "dropped": 5},
+    "clients": [{"client": "0123456789abcdef", "delivered": 1234}],
+    "consumers": [10, 11],
+}
+
+
+def test_what_became_of_a_job() -> None:
+    """Each repetition is a table with its state, its counts, and what reached each client and consumer."""
+    ended, failed = {**AUDIT, "finished": True}, {**AUDIT, "failure": {"error": "ValueError"}, "finished": True}
+    console = Console(width=80)
+    with console.capture() as captured:
+        for table in audit_tables([AUDIT, ended, failed]):
+            console.print(table)
+    text = captured.get()
+    for state in ("goes on", "finished", "failed"):
+        assert f"job train, repetition 3: {state}" in text
+    lines = {" ".join(line.split()) for line in text.splitlines()}
+    assert lines >= {
+        "splits handed out, finished 4,567, 4,000",
+        "tasks, finished 5, 2",
+        "tasks re-hosted, their splits 1, 12",
+        "attempts of all tasks 6",
+        "elements delivered 123,456",
+        "duplicates dropped 7",
+        "elements left out 8",
+        "to client 0123456789ab 1,234",
+        "steps of consumer 0 10",
+        "steps of consumer 1 11",
+    }

@@ -17,6 +17,7 @@ UNPACKERS = [wire.to_dispatcher, wire.to_client, wire.to_worker, wire.on_link]
 unpackers = st.sampled_from(UNPACKERS)
 TASKS = m.TaskList(3, (m.TaskPlace(1, 2, "worker", "tcp://w:1"),), closed=True)
 MESSAGE = m.TasksChanged("client", TASKS)
+BODY = wire.pack(MESSAGE)[1]
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
 
@@ -65,19 +66,36 @@ def test_wrong_fields_are_refused_or_fit(number: int, field: str, value: Any) ->
     assert grant is None or isinstance(getattr(grant.streams[0], field), int)
 
 
-@given(st.integers(0, 200), st.binary(max_size=3))
-def test_cut_messages_are_refused(length: int, tail: bytes) -> None:
-    """A message that ends early, or goes on after its end, is refused."""
-    body = wire.pack(MESSAGE)[1]
-    cut = body[: length % len(body)] + tail
-    if cut != body:
-        assert decoded(wire.to_client, [wire.MAGIC, cut]) is None
+@pytest.mark.parametrize("length", range(len(BODY)))
+def test_cut_messages_are_refused(length: int) -> None:
+    """A message that ends early is refused, wherever it ends."""
+    assert decoded(wire.to_client, [wire.MAGIC, BODY[:length]]) is None
+
+
+@given(st.binary(min_size=1))
+def test_messages_that_go_on_after_their_end_are_refused(tail: bytes) -> None:
+    """What follows a whole message makes it none, whatever it is."""
+    assert decoded(wire.to_client, [wire.MAGIC, BODY + tail]) is None
+
+
+@given(st.integers(0, len(BODY)), st.binary(max_size=3))
+def test_another_end_never_raises_anything_else(length: int, tail: bytes) -> None:
+    """A message with another end is refused, or is another one of the kind, such as one with an unknown field."""
+    found = decoded(wire.to_client, [wire.MAGIC, BODY[:length] + tail])
+    assert found is None or isinstance(found, m.TasksChanged)
+
+
+@given(st.text().filter(lambda name: name not in ("type", *m.TasksChanged.__struct_fields__)), VALUES)
+def test_unknown_fields_are_ignored(name: str, value: Any) -> None:
+    """A field that only a later version knows does not change the message."""
+    fields = msgspec.msgpack.decode(BODY) | {name: value}
+    assert wire.to_client.header(msgspec.msgpack.encode(fields)) == MESSAGE
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_a_flipped_byte_never_raises_anything_else(at: int, flip: int) -> None:
     """Damage yields another message of the kind or a ``ProtocolError``."""
-    body = bytearray(wire.pack(MESSAGE)[1])
+    body = bytearray(BODY)
     body[at % len(body)] ^= flip
     found = decoded(wire.to_client, [wire.MAGIC, bytes(body)])
     assert found is None or isinstance(found, m.Message)
@@ -91,13 +109,12 @@ def test_deep_nesting_is_refused() -> None:
 
 def test_a_peer_of_another_version_is_named() -> None:
     """The error tells both versions; anything else in the first frame is no message of ours."""
-    body = wire.pack(MESSAGE)[1]
     with pytest.raises(ProtocolError, match=r"speaks protocol version 7, this is version 1"):
-        wire.to_client.control([b"ZD7", body])
+        wire.to_client.control([b"ZD7", BODY])
     with pytest.raises(ProtocolError, match="version 123456789,"):
-        wire.to_client.control([b"ZD" + b"123456789" * 100, body])
+        wire.to_client.control([b"ZD" + b"123456789" * 100, BODY])
     with pytest.raises(ProtocolError, match="not a zmqdata message"):
-        wire.to_client.control([b"HTTP", body])
+        wire.to_client.control([b"HTTP", BODY])
 
 
 def test_the_number_of_frames_is_told() -> None:

@@ -1,5 +1,7 @@
 """How much of each pure module its own test module covers; run by ``make coverage``, after a test run with contexts.
 
+With ``--tests`` it lists the test modules that this run needs; what others cover does not count.
+
 A module that is only covered by tests of others is covered by accident: the next change to those takes it away.
 Descriptions without behaviour (structs, enumerations) have no test module of their own and are left out.
 """
@@ -14,7 +16,8 @@ from pathlib import Path
 import coverage
 
 ROOT = Path(__file__).resolve().parent.parent
-SHELLS = {"client", "cluster", "dispatcher", "testing", "transport", "worker", "cli.py", "__init__.py", "__main__.py"}
+PROCESSES = {"client", "cluster", "dispatcher", "testing", "transport", "worker"}
+SHELLS = PROCESSES | {"asking.py", "cli.py", "__init__.py", "__main__.py"}
 DESCRIPTIONS = {"commands", "config.py", "messages", "splits.py", "updates.py"}
 REQUIRED = 95.0
 
@@ -40,6 +43,9 @@ def own_coverage(measured: coverage.Coverage, module: Path) -> float:
 
 
 def main() -> int:
+    if "--tests" in sys.argv:
+        print(*(tests for tests in map(own_tests, pure_modules()) if (ROOT / tests).exists()))
+        return 0
     measured = coverage.Coverage(data_file=str(ROOT / ".coverage"))
     measured.load()
     shares = {module: own_coverage(measured, module) for module in pure_modules()}

@@ -7,21 +7,33 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
-from zmqdata.commandline import (
-    PRECEDENCE,
-    Arguments,
-    add_settings,
-    check_dispatcher_named,
-    chosen_settings,
-    complain,
-    guarded,
-    say,
-)
+from zmqdata.commandline import check_dispatcher_named, chosen_settings, command_parser, complain, guarded, say
+from zmqdata.config import dispatcher_setting
 from zmqdata.settings import check_settings, setting
 from zmqdata.transport.addresses import endpoint_host, parse_service, resolve_host
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+T = TypeVar("T")
+
+
+def tell(found: T, as_json: bool, tables: Callable[[T], Iterable[RenderableType]]) -> int:
+    """Prints an answer as JSON, or as tables; returns the exit code."""
+    if as_json:
+        say(json.dumps(found, indent=2))
+        return 0
+    from rich.console import Console
+
+    console = Console()
+    for table in tables(found):
+        console.print(table)
+    return 0
+
 
 # --- status
 
@@ -30,13 +42,7 @@ from zmqdata.transport.addresses import endpoint_host, parse_service, resolve_ho
 class StatusSettings:
     """Whom to ask how things stand, and how to print it."""
 
-    dispatcher_address: str = setting(
-        "",
-        "where the dispatcher listens, as it says when it is ready",
-        flag="--dispatcher",
-        metavar="tcp://HOST:PORT",
-        variable="ZMQDATA_DISPATCHER",
-    )
+    dispatcher_address: str = dispatcher_setting()
     worker: str | None = setting(
         None, "ask this worker instead of the dispatcher; the dispatcher's status has its address", metavar="ADDR"
     )
@@ -49,13 +55,8 @@ class StatusSettings:
 
 def status_main(arguments: Sequence[str], program: str = "zmqdata status") -> int:
     """Prints workers, jobs, tasks and rates; returns the exit code, 1 when nobody answers."""
-    parser = Arguments(
-        prog=program,
-        description="Lists workers, jobs, tasks and rates of a dispatcher, or what one worker has.",
-        epilog=PRECEDENCE,
-    )
-    add_settings(parser, StatusSettings)
-    chosen = parser.parse_args(arguments)
+    about = "Lists workers, jobs, tasks and rates of a dispatcher, or what one worker has."
+    chosen = command_parser(program, about, StatusSettings).parse_args(arguments)
     return guarded(program, lambda: show_status(chosen))
 
 
@@ -69,19 +70,9 @@ def show_status(chosen: argparse.Namespace) -> int:
     if host is not None:
         resolve_host(host)
     from zmqdata.client.calls import status
-
-    found = status(service, wanted.timeout)
-    if wanted.json:
-        say(json.dumps(found, indent=2))
-        return 0
-    from rich.console import Console
-
     from zmqdata.statustables import status_tables
 
-    console = Console()
-    for table in status_tables(found):
-        console.print(table)
-    return 0
+    return tell(status(service, wanted.timeout), wanted.json, status_tables)
 
 
 # --- drain
@@ -91,13 +82,7 @@ def show_status(chosen: argparse.Namespace) -> int:
 class DispatcherSettings:
     """Which dispatcher to ask, and for how long."""
 
-    dispatcher_address: str = setting(
-        "",
-        "where the dispatcher listens, as it says when it is ready",
-        flag="--dispatcher",
-        metavar="tcp://HOST:PORT",
-        variable="ZMQDATA_DISPATCHER",
-    )
+    dispatcher_address: str = dispatcher_setting()
     timeout: float = setting(15.0, "how long to wait, in seconds", metavar="S")
 
     def __post_init__(self) -> None:
@@ -106,14 +91,13 @@ class DispatcherSettings:
 
 def drain_main(arguments: Sequence[str], program: str = "zmqdata drain") -> int:
     """Has a worker hand over its tasks and end; returns the exit code, 1 when it has not in time."""
-    parser = Arguments(
-        prog=program,
-        description="Has a worker hand its tasks over to other workers and end, with exit code 0, and waits for that. "
-        "Nothing is lost or comes twice.",
-        epilog=PRECEDENCE,
+    parser = command_parser(
+        program,
+        "Has a worker hand its tasks over to other workers and end, with exit code 0, and waits for that. Nothing is "
+        "lost or comes twice.",
+        DispatcherSettings,
     )
     parser.add_argument("worker", metavar="WORKER", help="its address or name, as status shows it, or a host")
-    add_settings(parser, DispatcherSettings)
     chosen = parser.parse_args(arguments)
     return guarded(program, lambda: drain_worker(chosen, program))
 
@@ -137,14 +121,13 @@ def drain_worker(chosen: argparse.Namespace, program: str) -> int:
 
 def audit_main(arguments: Sequence[str], program: str = "zmqdata audit") -> int:
     """Prints what became of a job's splits and elements; returns the exit code, 1 when nobody answers."""
-    parser = Arguments(
-        prog=program,
-        description="Tells what became of a job: splits handed out, finished and re-hosted, elements delivered to each "
-        "client, duplicates dropped, elements left out.",
-        epilog=PRECEDENCE,
+    parser = command_parser(
+        program,
+        "Tells what became of a job: splits handed out, finished and re-hosted, elements delivered to each client, "
+        "duplicates dropped, elements left out.",
+        DispatcherSettings,
     )
     parser.add_argument("job", metavar="JOB", help="the name of the job, as 'zmqdata status' shows it")
-    add_settings(parser, DispatcherSettings)
     parser.add_argument("--json", action="store_true", help="print a JSON array with an object for each repetition")
     chosen = parser.parse_args(arguments)
     return guarded(program, lambda: show_audit(chosen))
@@ -155,18 +138,9 @@ def show_audit(chosen: argparse.Namespace) -> int:
     wanted = chosen_settings(DispatcherSettings, chosen)
     check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
     from zmqdata.client.auditing import audit
+    from zmqdata.statustables import audit_tables
 
-    found = audit(wanted.dispatcher_address, chosen.job, wanted.timeout)
-    if chosen.json:
-        say(json.dumps(found, indent=2))
-        return 0
-    from rich.console import Console
-
-    from zmqdata.statustables import audit_table
-
-    for one in found:
-        Console().print(audit_table(one))
-    return 0
+    return tell(audit(wanted.dispatcher_address, chosen.job, wanted.timeout), chosen.json, audit_tables)
 
 
 # --- save-status
@@ -174,7 +148,7 @@ def show_audit(chosen: argparse.Namespace) -> int:
 
 def save_status_main(arguments: Sequence[str], program: str = "zmqdata save-status") -> int:
     """Prints how far a distributed save is; returns the exit code, 1 when the save has failed."""
-    parser = Arguments(prog=program, description="Tells how far a distributed_save is, by what is in its folder.")
+    parser = command_parser(program, "Tells how far a distributed_save is, by what is in its folder.")
     parser.add_argument("path", metavar="PATH", help="the folder, or the URL, that was given to distributed_save")
     parser.add_argument("--follow", action="store_true", help="show a bar until the save has ended")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

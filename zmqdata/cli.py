@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 from zmqdata.asking import StatusSettings, audit_main, drain_main, save_status_main, status_main
 from zmqdata.commandline import (
-    PRECEDENCE,
     Arguments,
     LogSettings,
     add_settings,
     check_dispatcher_named,
     chosen_settings,
+    command_parser,
     complain,
     guarded,
     say,
@@ -107,12 +107,11 @@ def serve_dispatcher(config: DispatcherConfig, stop: StopSignals) -> int:
 
 def dispatcher_arguments(program: str) -> argparse.ArgumentParser:
     """The options of the dispatcher: one for each field of its configuration, and those of every server."""
-    parser = Arguments(
-        prog=program,
-        description="Registers datasets and workers, and hands out tasks and splits. Prints one line when it is ready.",
-        epilog=PRECEDENCE,
+    parser = command_parser(
+        program,
+        "Registers datasets and workers, and hands out tasks and splits. Prints one line when it is ready.",
+        DispatcherConfig,
     )
-    add_settings(parser, DispatcherConfig)
     add_shared_options(parser)
     return parser
 
@@ -163,14 +162,13 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
 
 def worker_arguments(program: str) -> argparse.ArgumentParser:
     """The options of the worker: one for each field of its configuration, its processes, those of every server."""
-    parser = Arguments(
-        prog=program,
-        description="Runs pipelines for training loops, in processes that it watches over and starts again when they "
-        "die. Prints one line for each process once the dispatcher knows it.",
-        epilog=PRECEDENCE,
+    parser = command_parser(
+        program,
+        "Runs pipelines for training loops, in processes that it watches over and starts again when they die. Prints "
+        "one line for each process once the dispatcher knows it.",
+        WorkerConfig,
+        ProcessSettings,
     )
-    add_settings(parser, WorkerConfig)
-    add_settings(parser, ProcessSettings)
     add_shared_options(parser)
     return parser
 

@@ -37,6 +37,14 @@ class Arguments(argparse.ArgumentParser):
         raise SystemExit(complain(self.prog, f"{message} (--help explains every option)"))
 
 
+def command_parser(program: str, description: str, *kinds: type[Any]) -> Arguments:
+    """The parser of a command, with an option for each setting of these configurations."""
+    parser = Arguments(prog=program, description=description, epilog=PRECEDENCE if kinds else None)
+    for kind in kinds:
+        add_settings(parser, kind)
+    return parser
+
+
 @dataclass(frozen=True)
 class LogSettings:
     """What is told on standard error."""

@@ -162,6 +162,17 @@ class DispatcherConfig:
         return from_environment(cls, explicit)
 
 
+def dispatcher_setting() -> str:
+    """Declares where the dispatcher is, which a worker and all commands that ask one have to know."""
+    return setting(
+        "",
+        "where the dispatcher listens, as it says when it is ready: tcp://host:port, host:port or ipc://path",
+        flag="--dispatcher",
+        metavar="tcp://HOST:PORT",
+        variable="ZMQDATA_DISPATCHER",
+    )
+
+
 @described
 @dataclass(frozen=True)
 class WorkerConfig:
@@ -185,13 +196,7 @@ class WorkerConfig:
     tf.data has the same fields, the last three excepted, with slower defaults.
     """
 
-    dispatcher_address: str = setting(
-        "",
-        "where the dispatcher listens, as it says when it is ready: tcp://host:port, host:port or ipc://path",
-        flag="--dispatcher",
-        metavar="tcp://HOST:PORT",
-        variable="ZMQDATA_DISPATCHER",
-    )
+    dispatcher_address: str = dispatcher_setting()
     worker_address: str | None = setting(
         None,
         "what to tell others to connect to: HOST, HOST:%port% or HOST:PORT; without it what host says, or the local "

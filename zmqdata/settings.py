@@ -6,6 +6,7 @@ What a setting means to a server is not known here; which settings there are is 
 
 from __future__ import annotations
 
+import inspect
 import operator
 import os
 import re
@@ -364,7 +365,8 @@ def variables(*kinds: type) -> set[str]:
 def described(kind: type[T]) -> type[T]:
     """Decorator: puts what was declared of each setting in the place of ``{settings}`` in the class's docstring."""
     lines = [f"{one.name}: {declaration_of(one).meaning}." for one in fields(cast(Any, kind))]
-    kind.__doc__ = (kind.__doc__ or "").replace("{settings}", "\n        ".join(lines))
+    # Cleaned first: Python 3.13 takes the indentation of docstrings away, those before it leave it.
+    kind.__doc__ = inspect.cleandoc(kind.__doc__ or "").replace("{settings}", "\n    ".join(lines))
     return kind
 
 

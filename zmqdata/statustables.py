@@ -36,12 +36,16 @@ def status_tables(found: Mapping[str, Any]) -> list[Table]:
     return tables
 
 
-def audit_table(found: Mapping[str, Any]) -> Table:
-    """What became of one repetition of a job.
+def audit_tables(found: Iterable[Mapping[str, Any]]) -> list[Table]:
+    """What became of a job, a table for each repetition.
 
     Args:
-        found: one of those that ``zmqdata.audit`` gives.
+        found: what ``zmqdata.audit`` gives.
     """
+    return [_audit_table(one) for one in found]
+
+
+def _audit_table(found: Mapping[str, Any]) -> Table:
     state = "failed" if found["failure"] else "finished" if found["finished"] else "goes on"
     title = f"job {found['job']}, repetition {found['repetition']}: {state}"
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_header=False)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from zmqdata.blocks.codec import BlockBuilder
-from zmqdata.blocks.references import MAX_ELEMENTS, ReferenceBuilder, size_of
+from zmqdata.blocks.references import MAX_ELEMENTS, ReferenceBuilder, copied, size_of
 from zmqdata.ragged import RaggedTensor
 
 
@@ -118,3 +118,19 @@ def test_shared_blocks_hand_out_copies() -> None:
             assert (array == was).all()
             array[...] = 7
     assert (element["a"] == 0).all()
+
+
+def test_copies_go_to_any_depth() -> None:
+    """Arrays and ragged tensors are copied wherever they are, everything else is passed on."""
+    array, ragged, thing = np.zeros(2), RaggedTensor([1.0], [0, 1]), object()
+    found = copied({"x": (array, Point(thing, ragged), 1), "y": "text"})
+    assert found["x"][0] is not array
+    assert found["x"][1].x is thing
+    assert not np.shares_memory(found["x"][1].y.values, ragged.values)
+    assert (found["x"][1].y.equals(ragged), found["x"][2], found["y"]) == (True, 1, "text")
+    assert copied(array) is not array
+
+
+def test_what_is_no_plain_structure_may_be_copied_otherwise() -> None:
+    """Lists and other objects go through the function given, at any depth."""
+    assert copied({"x": ([1, 2], 3)}, tuple) == {"x": ((1, 2), 3)}

@@ -36,9 +36,9 @@ def test_a_text_fits_into_a_message() -> None:
     ("contradiction", "text"),
     [
         ({"processing_mode": "parallel_epochs"}, "needs a policy that divides the input"),
-        ({"target_workers": "LOCAL"}, "elements from all tasks"),
-        ({"data_transfer_protocol": "local"}, "elements from all tasks"),
-        ({"cross_trainer_cache": CrossTrainerCache("me"), "job_name": "job"}, "elements from all tasks"),
+        ({"target_workers": "LOCAL"}, "Deterministic reads require non-local workers"),
+        ({"data_transfer_protocol": "local"}, "Deterministic reads require non-local workers"),
+        ({"cross_trainer_cache": CrossTrainerCache("me"), "job_name": "job"}, "does not support deterministic reads"),
     ],
 )
 def test_a_promised_order_is_for_one_reader_of_divided_input(contradiction: dict[str, Any], text: str) -> None:

@@ -22,7 +22,13 @@ class Hosts:
     """An iteration with its clients, and what was decided about it since last asked."""
 
     def __init__(
-        self, *clients: str, mode: str = "DYNAMIC", shards: tuple[str, ...] = (), target: str = "AUTO", **local: str
+        self,
+        *clients: str,
+        mode: str = "DYNAMIC",
+        shards: tuple[str, ...] = (),
+        target: str = "AUTO",
+        num_tasks: int | None = None,
+        **local: str,
     ) -> None:
         self.out = Outbox(1)
         self.workers, self.clients = Roster(), Roster()
@@ -30,8 +36,9 @@ class Hosts:
         self.hosting = Hosting(self.out, self.workers, self.clients, placement)
         description = m.DatasetDescription("digest", "print", (IndexSplits(10),), "", None, -2, None, "3.11", "0")
         self.out.commit(u.RegisterDatasetUpdate("dataset", description))
-        self.out.commit(u.CreateJobUpdate(m.JobParameters("job", "dataset", mode, target_workers=target)))
-        self.out.commit(u.CreateIterationUpdate(2000, "job", 0, 7, len(shards)))
+        job = m.JobParameters("job", "dataset", mode, target_workers=target, num_tasks=num_tasks)
+        self.out.commit(u.CreateJobUpdate(job))
+        self.out.commit(u.CreateIterationUpdate(2000, "job", 0, 7, num_tasks or len(shards)))
         for client in (*clients, *local):
             self.clients.heard(client, client, 0.0)
             beside = (f"tcp://{local[client]}",) if client in local else ()
@@ -537,3 +544,33 @@ def test_holdings_of_another_attempt_do_not_count() -> None:
     for late in (m.HoldingsReported("k", task.task, 7, ((0, 3),)), m.HoldingsReported("k", 1, 1, ((0, 3),))):
         hosts.hosting.take_holdings(late)
     assert task.held == {}
+
+
+# --- a fixed number of tasks
+
+
+def test_a_fixed_number_of_tasks_is_shared_evenly() -> None:
+    """All tasks of a promised order exist at once; a worker that joins takes its share of those of others."""
+    hosts = Hosts("k", num_tasks=4)
+    hosts.hosting.staff(hosts.iteration)
+    assert [(task.shard, task.worker) for task in hosts.tasks] == [(0, ""), (1, ""), (2, ""), (3, "")]
+    assert hosts.iteration.closed
+    hosts.add("a")
+    assert [task.worker for task in hosts.tasks] == ["a"] * 4
+    hosts.add("b")
+    for task in hosts.tasks:
+        hosts.hosting.take_holdings(m.HoldingsReported("k", task.task, task.attempt, ()))
+    assert sorted(task.worker for task in hosts.tasks) == ["a", "a", "b", "b"]
+    assert [task.attempt for task in hosts.tasks if task.worker == "b"] == [2, 2]
+
+
+def test_a_promised_order_has_the_same_seeds_in_every_life() -> None:
+    """The seeds of its tasks follow from that of the iteration alone."""
+    seeds = []
+    for life in (1, 2):
+        hosts = Hosts("k", num_tasks=3)
+        hosts.out.state.life = life
+        hosts.hosting.staff(hosts.iteration)
+        seeds.append([task.seed for task in hosts.tasks])
+    assert seeds[0] == seeds[1]
+    assert len(set(seeds[0])) == 3

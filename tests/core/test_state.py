@@ -6,7 +6,8 @@ from typing import Any
 
 from zmqdata import updates as u
 from zmqdata.core.state import _APPLY, DEPARTED_KEPT, DispatcherState
-from zmqdata.messages import DatasetDescription, JobParameters, SaveParameters
+from zmqdata.core.tally import Tally
+from zmqdata.messages import DatasetDescription, JobParameters, SaveParameters, TaskState
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 SOURCES = (IndexSplits(4), FileSplits(("*",), False, None))
@@ -259,3 +260,70 @@ def test_a_save_fails_or_ends() -> None:
     assert saving is not None
     assert (saving.failure, saving.ended) == (b"failure", True)
     assert state().iterations[2000].saving is None
+
+
+def test_the_total_of_an_ended_task_is_known() -> None:
+    """Totals are those of the tasks that have come to their end."""
+    assert state().iterations[2000].totals == {}
+    assert state(u.EndTaskUpdate(4000, 5)).iterations[2000].totals == {4000: 5}
+
+
+def ordered(*more: u.Update) -> DispatcherState:
+    """An iteration with a promised order, of two tasks."""
+    made = DispatcherState()
+    first = [
+        u.RegisterDatasetUpdate("dataset", DESCRIPTION),
+        u.CreateJobUpdate(JobParameters("job", "dataset", "DYNAMIC", num_tasks=2)),
+        u.CreateIterationUpdate(2000, "job", 0, seed=7, num_shards=2),
+        u.CreateTaskUpdate(4000, 2000, 8, 0),
+        u.CreateTaskUpdate(4001, 2000, 9, 1),
+    ]
+    for update in [*first, *more]:
+        made.apply(update)
+    return made
+
+
+def test_tasks_of_a_promised_order_have_cursors_of_their_own() -> None:
+    """Each goes through its own part of the splits; in a snapshot it stands where it stood."""
+    made = ordered(u.AssignSplitsUpdate(4001, 0, Split(0, 1, 2, (), 2)))
+    assert [(task.cursors[0].first, task.cursors[0].step) for task in made.tasks.values()] == [(0, 2), (1, 2)]
+    assert [task.cursors[0].next for task in made.tasks.values()] == [0, 3]
+    assert made.iterations[2000].cursors[0].next == 0
+    returned = (Split(1, 0, 1),)
+    cursor = ordered(u.RestoreCursorUpdate(2000, 0, 1, 2, returned, task=4000)).tasks[4000].cursors[0]
+    assert (cursor.repetition, cursor.next, cursor.returned) == (1, 2, [Split(1, 0, 1)])
+
+
+def test_file_names_are_kept_for_the_slowest_task() -> None:
+    """The files of a repetition are forgotten when all tasks are past it."""
+    names = [u.ListFilesUpdate(2000, 1, repetition, ("a", "b")) for repetition in (0, 1)]
+    one = u.AssignSplitsUpdate(4000, 1, Split(1, 0, 1, ("a",), 2))
+    other = u.AssignSplitsUpdate(4001, 1, Split(1, 1, 2, ("b",), 2))
+    assert set(ordered(*names, one).iterations[2000].cursors[1].names) == {0, 1}
+    assert set(ordered(*names, one, other).iterations[2000].cursors[1].names) == {1}
+
+
+def test_states_are_kept_as_long_as_they_are_needed() -> None:
+    """A task goes on from the newest state before what nobody has; with its end delivered none is needed."""
+    states = [u.TakeStateUpdate(4000, TaskState(number, b"s", (0, 0))) for number in (2, 4)]
+    made = state(*states)
+    assert [one.number for one in made.tasks[4000].states] == [2, 4]
+    made.apply(u.DeliverUpdate(4000, ((0, 4),)))
+    assert [one.number for one in made.tasks[4000].states] == [4]
+    made.apply(u.EndTaskUpdate(4000, 4))
+    assert made.tasks[4000].states == []
+
+
+def test_what_was_counted_stays_counted() -> None:
+    """Repeats are counted by client; in a snapshot all counts are what they were."""
+    made = state(u.CountRepeatsUpdate(2000, "client", 3))
+    assert made.iterations[2000].tally.repeats == {"client": 3}
+    restored = state(u.RestoreTallyUpdate(2000, {4000: 2}, 1, {"client": 9}, {"client": 3})).iterations[2000].tally
+    assert restored == Tally({4000: 2}, 1, {"client": 9}, {"client": 3})
+
+
+def test_deaths_and_poison_belong_to_their_task() -> None:
+    """A death counts once for each attempt; poison is known by its node and number."""
+    death = u.CountDeathUpdate(4000, 1, "was killed")
+    task = state(death, death, u.PoisonUpdate(4000, "/0", 7, "kills")).tasks[4000]
+    assert (task.deaths, task.poisoned) == ({1: death}, {("/0", 7): "kills"})

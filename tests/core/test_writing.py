@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
+from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.commands import saves as s
 from zmqdata.core import writing
@@ -14,6 +15,8 @@ from zmqdata.core.dealing import Dealing, FirstCome
 from zmqdata.core.streams import Portion
 from zmqdata.core.writing import Writing
 from zmqdata.core.written import FIRST_CHUNK_SECONDS
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.failures import encode_failure
 
 DEFINITION = m.TaskDefinition(1, 2, 2000, "dataset", "digest", "DYNAMIC", 1, None, (), (), save_path="/a", stream=3)
 KEY = (1, 2)
@@ -96,3 +99,19 @@ def test_what_became_of_a_stream_is_kept(monkeypatch: Any) -> None:
     assert desk.writing.saved == {("/a", 1): False, ("/a", 2): True}
     desk.writing.forget(desk.host())
     assert list(desk.writing.saved) == [("/a", 2), ("/a", 3)]
+
+
+def test_a_task_that_cannot_be_run_says_so_of_its_stream() -> None:
+    """The dispatcher is told of the failure; a task that is not saved has nobody to tell here."""
+    desk = Desk()
+    saved = desk.host()
+    failure = encode_failure(FailedPreconditionError("no such module"), 0, "worker")
+    desk.writing.fail(saved, failure)
+    desk.task.started = True
+    desk.writing.tick([desk.task], 0.0)
+    [told] = desk.writing.drain(saved)
+    assert told.peer == c.DISPATCHER
+    assert told.message == m.SaveFailed("worker", *KEY, "FailedPreconditionError", "no such module", failure)
+    read = desk.host(structs.replace(DEFINITION, save_path=""))
+    desk.writing.fail(read, failure)
+    assert desk.writing.drain(read) == []

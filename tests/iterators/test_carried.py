@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.iterators.checks import plain
-from zmqdata.iterators.carried import NotPlainError, as_index, from_plain, own, to_plain
+from zmqdata.iterators.carried import NotPlainError, as_index, from_plain, to_plain
 
 Point = namedtuple("Point", ["x", "y"])
 LEAVES = st.one_of(
@@ -58,16 +58,6 @@ def test_other_objects_are_not_plain(value: Any) -> None:
     """What could not be restored exactly is refused, so that the caller replays instead."""
     with pytest.raises(NotPlainError):
         to_plain(value)
-
-
-def test_own_copies_arrays_at_any_depth() -> None:
-    """Arrays are copied, everything else is passed on."""
-    array, thing = np.zeros(2), object()
-    copied = own({"x": (array, thing, 1)})
-    assert copied["x"][0] is not array
-    assert copied["x"][1] is thing
-    assert own(array) is not array
-    assert own("text") == "text"
 
 
 @pytest.mark.parametrize("value", [3, np.int8(3), np.array(3)])

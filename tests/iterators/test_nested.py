@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, plain, provided, run
+from tests.iterators.watching import RecordingWatch
 from zmqdata import nodes
 from zmqdata.errors import FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, make_iterator
@@ -193,3 +194,23 @@ def test_a_trail_counts_failures() -> None:
     assert list(again.restore(trail.state(), {0, 1, 2})) == [0, 2]
     assert plain(again.pull()) == plain(0)
     assert np.int64(again.pulled) == 4
+
+
+@pytest.mark.parametrize("make", [flat, lambda node, function: interleaved(node, 1, 1, function)])
+def test_a_poisoned_outer_element_has_no_dataset(make: Any) -> None:
+    """Where somebody watches, each call is noted, and nothing comes of an element that is left out."""
+    watch = RecordingWatch(poisoned={"/": {1}})
+    quarantine: list[Any] = []
+    read = numbers(run(make(count(3), tens), Context(watch=watch, quarantine=quarantine)))
+    assert (read, watch.notes["/"]) == ([0, 1, 2, 20, 21, 22], [0, 2])
+    assert [one.number for one in quarantine] == [1]
+
+
+def test_the_split_is_that_of_the_outer_element() -> None:
+    """Of what a nested dataset yields, the split that its outer element came from is told; interleave cannot tell."""
+    splits = provided([[(2, 4), (6, 7)]])
+    iterator = make_iterator(flat(count(10), tens), splits())
+    assert [iterator.current_split() for _ in range(9) if next(iterator) is not None] == [(2, 4)] * 6 + [(6, 7)] * 3
+    mixed = make_iterator(interleaved(count(10), 2), splits())
+    next(mixed)
+    assert mixed.current_split() is None

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, run
+from tests.iterators.watching import RecordingWatch
 from zmqdata import nodes
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.nodes import Node, ParallelRandomMap, RandomMap, Range
 from zmqdata.specs import AUTOTUNE
 
 
-def drawn(stop: int = 5, draws: int = 1, **arguments: Any) -> Node:
+def drawn(stop: int = 5, draws: int = 1, **arguments: Any) -> RandomMap:
     def draw(x: Any, rng: np.random.Generator) -> Any:
         return float(rng.random(draws)[-1] if draws > 1 else rng.random())
 
@@ -136,3 +137,22 @@ def test_tuples_and_exits_on_threads() -> None:
     assert next(iterator) == 5
     with pytest.raises(SystemExit):
         next(iterator)
+
+
+@pytest.mark.parametrize("special", [{"poisoned": {"/": {2}}}, {"suspects": {"/": {2}}}])
+def test_a_watched_one_draws_the_same(special: dict[str, Any]) -> None:
+    """Where somebody watches, each number is noted, poison is left out, and the others draw what they always do."""
+    watch = RecordingWatch(**special)
+    watched = run(drawn(5, seed=1), Context(watch=watch, quarantine=[]))
+    expected = run(drawn(5, seed=1))
+    left_out = [2] if "poisoned" in special else []
+    assert watched == [outcome for number, outcome in enumerate(expected) if number not in left_out]
+    assert watch.notes["/"] == [number for number in range(5) if number not in left_out]
+    assert watch.entered == 1 - len(left_out)
+
+
+def test_a_guarded_one_draws_the_same() -> None:
+    """What may be left out or called for again draws as the plain one does."""
+    plain = drawn(5, seed=1)
+    guarded = nodes.GuardedRandomMap(inputs=plain.inputs, function=plain.function, seed=1, on_error="skip")
+    assert check_restore(guarded) == run(drawn(5, seed=1))

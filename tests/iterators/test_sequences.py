@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import optree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from tests.iterators.checks import check_restore, provided, run
 from zmqdata import nodes
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.sequences import Permutation, owned
+from zmqdata.ragged import RaggedTensor
 
 Point = namedtuple("Point", "x y")
 
@@ -145,6 +147,17 @@ def test_tensors_of_other_libraries_become_arrays() -> None:
     assert owned(np.float16(2)) == 2
     thing = object()
     assert owned(thing) is thing
+
+
+def test_ragged_tensors_are_copied_out_of_sequences_and_iterables() -> None:
+    """A ragged tensor comes as one, alone and in structures, and shares nothing with that of the user."""
+    ragged = RaggedTensor.from_rows([[1], [2, 3]])
+    for kept in (ragged, (ragged, 1), {"x": ragged}):
+        for node in (nodes.FromSource(sequence=[kept]), nodes.FromIterable(generator=nodes.Reiterated([kept]))):
+            element = next(make_iterator(node, Context()))
+            [found] = [part for part in optree.tree_leaves(element) if isinstance(part, RaggedTensor)]
+            assert found.to_list() == [[1], [2, 3]]
+            assert not np.shares_memory(found.values, ragged.values)
 
 
 def test_iterables_begin_anew() -> None:

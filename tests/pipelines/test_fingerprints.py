@@ -111,6 +111,19 @@ def test_a_shared_input_differs_from_two_equal_ones() -> None:
     assert fingerprint(Node(1, (shared, shared))) != fingerprint(Node(1, (Node(), Node())))
 
 
+@dataclasses.dataclass(frozen=True)
+class Counted(Node):
+    """A node that remembers how often it was read."""
+
+    reads: int = dataclasses.field(default=0, compare=False)
+
+
+def test_what_is_not_compared_does_not_count() -> None:
+    """A field that is no part of a node's identity, as how often it was read, is none of its fingerprint."""
+    assert fingerprint(Counted(1, reads=5)) == fingerprint(Counted(1))
+    assert fingerprint(Counted(2)) != fingerprint(Counted(1))
+
+
 def test_nodes_need_not_be_dataclasses() -> None:
     """Any object with inputs is a node; its attributes are its parameters."""
     assert fingerprint(Bare(Bare(), a=1)) == fingerprint(Bare(Bare(), a=1))

@@ -6,7 +6,7 @@ import importlib
 import sys
 import types
 from collections.abc import Iterator
-from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ import pytest
 
 from zmqdata.pipelines import shipping
 from zmqdata.pipelines.shipping import SourceArchive, pack_sources
+from zmqdata.shippednames import PREFIX
 
 
 @pytest.fixture
@@ -96,6 +97,7 @@ def test_a_package_without_init_comes_from_all_its_folders(folder: Path, monkeyp
         (["no_such_module"], r"no module 'no_such_module' here.*sys.path"),
         (["/no/such/folder"], "there is no /no/such/folder"),
         ([types.ModuleType("made_by_hand")], "no module 'made_by_hand' here"),
+        (["no_such_package.module"], "no module 'no_such_package' here"),
         (["numpy"], r"'numpy' holds compiled code .*Install it on the workers"),
     ],
 )
@@ -144,3 +146,42 @@ def test_a_name_that_no_import_can_say_is_refused(folder: Path) -> None:
     (folder / "my-project").mkdir()
     with pytest.raises(ValueError, match="'my-project' cannot be the name of a module"):
         pack_sources([folder / "my-project"])
+
+
+def test_what_was_shipped_here_goes_on_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that came along with a pipeline is shipped with all that came with it, byte for byte."""
+    came = {"digest of sails": b"sails", "digest of masts": b"masts"}
+    root = types.ModuleType(f"{PREFIX}boats")
+    setattr(root, shipping.SOURCES, came)
+    monkeypatch.setitem(sys.modules, root.__name__, root)
+    (folder / "oars.py").write_text("")
+    packed = pack_sources([types.ModuleType(f"{root.__name__}.sails"), "oars"])
+    assert {digest: packed[digest] for digest in came} == came
+    assert len(packed) == 3
+
+
+def test_a_module_made_from_a_file_by_hand_is_found_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a spec, as in a module made by hand, the file that it names counts."""
+    (folder / "raft.py").write_text("LOGS = 3")
+    module = types.ModuleType("raft")
+    module.__file__ = str(folder / "raft.py")
+    module.__spec__ = None
+    monkeypatch.setitem(sys.modules, "raft", module)
+    assert files_of([module]) == {"raft.py": b"LOGS = 3"}
+
+
+@pytest.mark.parametrize("origin", [None, "/no/such/raft.py"])
+def test_a_module_without_a_file_is_refused(origin: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was loaded from elsewhere, as from an archive, has no source to send."""
+    module = types.ModuleType("raft")
+    module.__spec__ = ModuleSpec("raft", None, origin=origin)
+    monkeypatch.setitem(sys.modules, "raft", module)
+    with pytest.raises(ValueError, match=r"source of 'raft' is not in a file .*Install it on the workers"):
+        pack_sources([module])
+
+
+def test_a_module_whose_spec_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name under which something without spec and file was put is as good as none."""
+    monkeypatch.setitem(sys.modules, "raft", types.ModuleType("raft"))
+    with pytest.raises(ValueError, match="no module 'raft' here"):
+        pack_sources(["raft"])

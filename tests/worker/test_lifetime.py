@@ -13,13 +13,14 @@ import pytest
 from zmqdata.worker.lifetime import PARENT_DIED, SIGNALLED, StopSignals, describe_exit
 
 STUCK = """
-import threading
+import signal, threading
 from zmqdata.worker.lifetime import StopSignals, die_with_parent, exit_within, watch_lifeline
 stop = StopSignals()
 {setting}
 print("ready", flush=True)
 while not stop.wait(None):
     pass
+{then}
 print("asked", flush=True)
 threading.Event().wait(60)
 """
@@ -32,8 +33,8 @@ def stop() -> Iterator[StopSignals]:
     signals.close()
 
 
-def start(setting: str = "") -> subprocess.Popen[str]:
-    program = STUCK.format(setting=setting)
+def start(setting: str = "", then: str = "") -> subprocess.Popen[str]:
+    program = STUCK.format(setting=setting, then=then)
     process = subprocess.Popen(
         [sys.executable, "-c", program],
         stdin=subprocess.PIPE,
@@ -66,6 +67,18 @@ def test_other_signals_only_wake(stop: StopSignals) -> None:
 def test_a_second_signal_ends_at_once(number: signal.Signals) -> None:
     """A process that is stuck on its way out ends at the second signal, with the exit code of shells."""
     with start() as process:
+        assert process.stdout is not None
+        process.send_signal(number)
+        assert process.stdout.readline() == "asked\n"
+        process.send_signal(number)
+        assert process.wait(10) == SIGNALLED + number
+
+
+@pytest.mark.realprocess
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_who_hears_none(number: signal.Signals) -> None:
+    """The second signal ends a process whose main thread it does not wake, as when it comes just before a wait."""
+    with start(then="signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])") as process:
         assert process.stdout is not None
         process.send_signal(number)
         assert process.stdout.readline() == "asked\n"

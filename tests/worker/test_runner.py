@@ -35,9 +35,8 @@ class Run:
         )
         self.definition = msgspec.structs.replace(self.definition, **changes)
         self.posted: list[Any] = []
-        self.runner = TaskRunner(
-            self.definition, packed.encoded, "", self.posted.append, "worker", lambda: False, lambda _: None, 1 << 30
-        )
+        command = c.StartTask(self.definition, packed.encoded)
+        self.runner = TaskRunner(command, self.posted.append, "worker", lambda: False, lambda _: None, 1 << 30)
         self.runner.allow(1 << 30)
         self._hurry(self.runner._states)
         self.runner._run()
@@ -144,8 +143,8 @@ def running(dataset: Dataset, reason: str = "") -> Iterator[tuple[TaskRunner, qu
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     packed = pack_pipeline(dataset.node)
     definition = TaskDefinition(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ())
-    encoded = packed.encoded
-    runner = TaskRunner(definition, encoded, reason, events.put, "tcp://w", lambda: False, lambda digest: None, 1 << 30)
+    command = c.StartTask(definition, packed.encoded, reason)
+    runner = TaskRunner(command, events.put, "tcp://w", lambda: False, lambda digest: None, 1 << 30)
     runner.start()
     yield runner, events
     runner.stop()

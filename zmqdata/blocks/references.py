@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -97,8 +97,17 @@ class ReferenceBuilder:
         return block
 
 
-def copied(element: Any) -> Any:
+def copied_structure(element: Any) -> Any:
+    """A copy of any structure: arrays and ragged tensors are copied, other leaves are passed on."""
+    return map_structure(lambda leaf: leaf.copy() if isinstance(leaf, (np.ndarray, RaggedTensor)) else leaf, element)
+
+
+def copied(element: Any, other: Callable[[Any], Any] = copied_structure) -> Any:
     """An element with arrays of its own.
+
+    Args:
+        element: the element.
+        other: copies what is no array, dict, tuple, number or text.
 
     >>> kept = {"x": np.zeros(1)}
     >>> copied(kept)["x"] is kept["x"]
@@ -110,10 +119,10 @@ def copied(element: Any) -> Any:
     if kind is np.ndarray:
         return element.copy()
     if kind is dict:
-        return {key: copied(part) for key, part in element.items()}
+        return {key: copied(part, other) for key, part in element.items()}
     if kind is tuple:
-        return tuple([copied(part) for part in element])
-    return map_structure(lambda leaf: leaf.copy() if isinstance(leaf, (np.ndarray, RaggedTensor)) else leaf, element)
+        return tuple([copied(part, other) for part in element])
+    return other(element)
 
 
 def size_of(element: object) -> int:

@@ -47,7 +47,7 @@ class DataServiceDataset(Node):
     original: Node | None = None
     element_spec: Any = None
     anonymous: str = field(default_factory=lambda: f"anonymous_{secrets.token_hex(8)}")
-    repetitions: Repetitions = field(default_factory=Repetitions)
+    repetitions: Repetitions = field(default_factory=Repetitions, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy in another process is another dataset object: it has a job of its own and counts from the beginning.
@@ -323,28 +323,12 @@ def from_dataset_id(
 ) -> Dataset:
     """A dataset that reads what was registered under an id (tf.data's ``from_dataset_id``).
 
-    Spec, cardinality and compression come from the dispatcher.
+    Spec, cardinality and compression come from the dispatcher. All other arguments are those of ``distribute``.
 
     Args:
-        processing_mode: as for ``distribute``.
-        service: as for ``distribute``.
         dataset_id: what ``register_dataset`` gave.
         element_spec: what elements look like, where the dispatcher does not know it.
-        job_name: as for ``distribute``; jobs of different dataset ids never share a name.
-        consumer_index: as for ``distribute``.
-        num_consumers: as for ``distribute``.
-        max_outstanding_requests: as for ``distribute``.
-        data_transfer_protocol: as for ``distribute``.
-        cross_trainer_cache: as for ``distribute``.
-        target_workers: as for ``distribute``.
-        task_refresh_interval_hint_ms: as for ``distribute``.
-        dispatcher_timeout: as for ``distribute``.
-        finite: as for ``distribute``.
-        consumer_timeout: as for ``distribute``.
-        deterministic: as for ``distribute``.
-        num_tasks: as for ``distribute``.
-        on_poison: as for ``distribute``.
-        task_timeout: as for ``distribute``.
+        job_name: as there; jobs of different dataset ids never share a name.
 
     Returns:
         The distributed dataset.

@@ -109,27 +109,15 @@ def checked_options(
     _check_job_name(job_name)
     _check_count("max_outstanding_requests", max_outstanding_requests)
     _check_count("task_refresh_interval_hint_ms", task_refresh_interval_hint_ms)
-    target = _checked_target(target_workers)
-    _check_protocol(data_transfer_protocol)
-    if data_transfer_protocol == "local":
-        if target == "ANY":
-            raise InvalidArgumentError(
-                "data_transfer_protocol='local' reads from workers of this process only, target_workers='ANY' from "
-                "all: leave one of the two out"
-            )
-        target = "LOCAL"
+    target = _checked_target(target_workers, data_transfer_protocol)
     _check_cache(cross_trainer_cache, job_name)
     _check_consumer(consumer_index, num_consumers, finite, job_name)
     check_timeout("consumer_timeout", consumer_timeout)
-    if not isinstance(on_poison, str) or on_poison not in ON_POISON:
-        raise ValueError(f"`on_poison` must be 'fail' or 'skip', got {on_poison!r}")
-    if task_timeout is not None:
-        check_timeout("task_timeout", task_timeout)
-    if num_consumers is not None:
-        _check_coordinated(target, cross_trainer_cache)
+    _check_failures(on_poison, task_timeout)
     tasks = _checked_tasks(deterministic, num_tasks, policy)
+    if num_consumers is not None or tasks is not None:
+        _check_rounds(num_consumers is not None, target, cross_trainer_cache)
     if tasks is not None and num_consumers is None:
-        _check_ordered(target, cross_trainer_cache)
         consumer_index, num_consumers, finite = 0, 1, "drop"  # one reader, each of whose rounds is one element
     check_timeout("dispatcher_timeout", dispatcher_timeout)
     milliseconds = 1000 if task_refresh_interval_hint_ms is None else task_refresh_interval_hint_ms
@@ -150,7 +138,7 @@ def checked_options(
         consumer_timeout=consumer_timeout,  # type: ignore[arg-type]  # checked above
         num_tasks=tasks,
         seed=given_seed() if tasks is not None else 0,
-        on_poison=on_poison,
+        on_poison=on_poison,  # type: ignore[arg-type]  # checked above
         task_timeout=task_timeout,  # type: ignore[arg-type]  # checked above
     )
 
@@ -169,18 +157,28 @@ def _check_count(name: str, count: object) -> None:
         raise InvalidArgumentError(f"`{name}` must be a positive integer up to 2**53, or None, got {count!r}")
 
 
-def _checked_target(target: object) -> str:
+def _checked_target(target: object, protocol: object) -> str:
+    """Which workers to read from, by what was said of them and of the way to them."""
     if not isinstance(target, str) or target.upper() not in TARGETS:
         raise InvalidArgumentError(
             f"Unrecognized target workers: {target!r}. `target_workers` is 'AUTO', 'ANY' or 'LOCAL'"
         )
-    return target.upper()
-
-
-def _check_protocol(protocol: object) -> None:
     if protocol is not None and (not isinstance(protocol, str) or protocol not in TRANSPORTS):
         names = ", ".join(repr(name) for name in TRANSPORTS if name)
         raise NotFoundError(f"Protocol {protocol!r} is not available: `data_transfer_protocol` is None, {names}")
+    if protocol == "local" and target.upper() == "ANY":
+        raise InvalidArgumentError(
+            "data_transfer_protocol='local' reads from workers of this process only, target_workers='ANY' from "
+            "all: leave one of the two out"
+        )
+    return "LOCAL" if protocol == "local" else target.upper()
+
+
+def _check_failures(on_poison: object, task_timeout: object) -> None:
+    if not isinstance(on_poison, str) or on_poison not in ON_POISON:
+        raise ValueError(f"`on_poison` must be 'fail' or 'skip', got {on_poison!r}")
+    if task_timeout is not None:
+        check_timeout("task_timeout", task_timeout)
 
 
 def _check_consumer(index: object, count: object, finite: object, job_name: object) -> None:
@@ -206,16 +204,19 @@ def _check_consumer(index: object, count: object, finite: object, job_name: obje
         )
 
 
-def _check_coordinated(target: str, cache: object) -> None:
+def _check_rounds(coordinated: bool, target: str, cache: object) -> None:
+    """Refuses what does not go with rounds, by which coordinated and deterministic jobs are read."""
+    kind, argument = "Deterministic reads", "`deterministic`"
+    if coordinated:
+        kind, argument = "Coordinated reads", "`num_consumers`"
     if target == "LOCAL":
         raise InvalidArgumentError(
-            "Coordinated reads require non-local workers: every consumer reads from every worker. Got "
+            f"{kind} require non-local workers: elements come from every worker, wherever it runs. Got "
             "target_workers='LOCAL' (or data_transfer_protocol='local'); use 'AUTO' or 'ANY'"
         )
     if cache is not None:
         raise InvalidArgumentError(
-            "Cross-trainer caching does not support coordinated reads: leave out `cross_trainer_cache` or "
-            "`num_consumers`"
+            f"Cross-trainer caching does not support {kind.lower()}: leave out `cross_trainer_cache` or {argument}"
         )
 
 
@@ -233,14 +234,6 @@ def _checked_tasks(deterministic: object, num_tasks: object, policy: ShardingPol
             "each worker reads all of it: use ShardingPolicy.DYNAMIC"
         )
     return num_tasks
-
-
-def _check_ordered(target: str, cache: object) -> None:
-    if target == "LOCAL" or cache is not None:
-        raise InvalidArgumentError(
-            "deterministic=True takes elements from all tasks in turn, wherever they run, and gives each to one "
-            "reader: leave out target_workers='LOCAL', data_transfer_protocol='local' and `cross_trainer_cache`"
-        )
 
 
 def _check_cache(cache: object, job_name: object) -> None:

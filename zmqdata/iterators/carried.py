@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata.ragged import RaggedTensor
-from zmqdata.specs import map_structure
-
 
 class NotPlainError(Exception):
     """A value that has no plain form."""
@@ -53,20 +50,6 @@ def from_plain(plain: Any) -> Any:
     if content:
         array = np.ndarray(tuple(shape), dtype, buffer=content).copy()
     return array if mark == "a" else array[()]
-
-
-def own(element: Any) -> Any:
-    """An element whose arrays nobody else has.
-
-    >>> array = np.zeros(1)
-    >>> own(array) is array
-    False
-    """
-    if isinstance(element, (np.generic, str, bytes, int, float)):
-        return element
-    if type(element) is np.ndarray:
-        return element.copy()
-    return map_structure(lambda leaf: leaf.copy() if isinstance(leaf, (np.ndarray, RaggedTensor)) else leaf, element)
 
 
 def as_index(value: Any, role: str) -> int:

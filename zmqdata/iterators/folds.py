@@ -9,8 +9,9 @@ import numpy as np
 import optree
 
 from zmqdata import nodes
+from zmqdata.blocks import copied
 from zmqdata.iterators.base import Context, as_element, call, failure, make_iterator
-from zmqdata.iterators.carried import NotPlainError, as_index, from_plain, own, to_plain
+from zmqdata.iterators.carried import NotPlainError, as_index, from_plain, to_plain
 from zmqdata.iterators.transforms import UnaryIterator
 from zmqdata.specs import is_list
 
@@ -26,7 +27,7 @@ class ScanIterator(UnaryIterator):
     def __init__(self, node: nodes.Scan, context: Context) -> None:
         super().__init__(node, context)
         self._function = node.function
-        self._state = own(node.initial_state)
+        self._state = copied(node.initial_state)
         self._structure = _structure(node.initial_state)
         self._origin = self._input.state()
         self._pulled = 0

@@ -15,8 +15,9 @@ import numpy as np
 import optree
 
 from zmqdata import nodes
+from zmqdata.blocks import copied
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, input_iterator, make_iterator
-from zmqdata.iterators.carried import as_index, own
+from zmqdata.iterators.carried import as_index
 from zmqdata.iterators.inference import nested_node
 from zmqdata.iterators.sources import IndexedIterator
 from zmqdata.iterators.trail import Trail
@@ -36,7 +37,7 @@ class ElementsIterator(IndexedIterator):
 
     def __next__(self) -> Any:
         index, _ = self._next_range(1)
-        return own(self._elements[index])
+        return copied(self._elements[index])
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import numpy as np
 import optree
 
 from zmqdata import nodes
+from zmqdata.blocks import copied
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
 from zmqdata.iterators.base import Context, as_element, call, failure, make_iterator
-from zmqdata.iterators.carried import own
 from zmqdata.iterators.choices import classified
 from zmqdata.iterators.guarding import guarded_call
 from zmqdata.iterators.loading import opened
@@ -61,12 +61,12 @@ def _(node: nodes.Counter, index: int) -> Any:
 
 @element_at.register
 def _(node: nodes.Tensors, index: int) -> Any:
-    return own(node.tensors)
+    return copied(node.tensors)
 
 
 @element_at.register
 def _(node: nodes.TensorSlices, index: int) -> Any:
-    return own(map_structure(lambda array: array[index], node.tensors))
+    return copied(map_structure(lambda array: array[index], node.tensors))
 
 
 @element_at.register
@@ -110,7 +110,7 @@ def _(node: nodes.Load, index: int) -> Any:
 
 @element_at.register
 def _(node: nodes.Elements, index: int) -> Any:
-    return own(node.elements[index])
+    return copied(node.elements[index])
 
 
 @element_at.register

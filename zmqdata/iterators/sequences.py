@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.blocks import copied
 from zmqdata.iterators.base import Context, as_element, failure, make_iterator, mixed_seed
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.sources import GeneratorIterator, IndexedIterator
+from zmqdata.ragged import RaggedTensor
 from zmqdata.specs import map_structure
 
 _GROUP = 1024  # numbers made at a time; which ones is a function of the seed and the number of the group
@@ -113,31 +115,25 @@ class IterableIterator(GeneratorIterator):
             raise failure(self._node, error) from error
 
 
-_KEPT = frozenset({int, float, bool, complex, str, bytes, type(None), np.str_, np.int64, np.float64, np.float32})
-
-
 def owned(value: Any) -> Any:
     """An element that shares no array with ``value``; tensors and lists become arrays.
 
     >>> owned(([1, 2], 3))
     (array([1, 2]), 3)
     """
-    kind = type(value)
-    if kind in _KEPT:
-        return value
-    if kind is np.ndarray:
-        return value.copy()
-    if kind is dict:
-        return {key: owned(part) for key, part in value.items()}
-    if kind is tuple:
-        return tuple([owned(part) for part in value])
+    return copied(value, _owned_structure)
+
+
+def _owned_structure(value: Any) -> Any:
     return map_structure(_owned_leaf, as_element(value))
 
 
 def _owned_leaf(leaf: Any) -> Any:
-    if isinstance(leaf, (np.ndarray, np.generic)) or not hasattr(leaf, "__array__"):
-        return np.array(leaf) if isinstance(leaf, np.ndarray) else leaf
-    return np.array(leaf)[()]  # a tensor of another library
+    if isinstance(leaf, RaggedTensor):
+        return leaf.copy()
+    if isinstance(leaf, np.generic) or not hasattr(leaf, "__array__"):
+        return leaf
+    return np.array(leaf) if isinstance(leaf, np.ndarray) else np.array(leaf)[()]  # a tensor of another library
 
 
 class Permutation:

@@ -86,7 +86,10 @@ def _fields(node: Any) -> Iterator[tuple[str, Any]]:
     chosen = getattr(node, "characteristics", None)
     if chosen is not None and not isinstance(node, type):
         return iter(chosen.items())
-    fields = [f.name for f in dataclasses.fields(node)] if dataclasses.is_dataclass(node) else list(vars(node))
+    if dataclasses.is_dataclass(node):
+        fields = [f.name for f in dataclasses.fields(node) if f.compare]
+    else:
+        fields = list(vars(node))
     return ((name, getattr(node, name)) for name in fields if name not in _NOT_PARAMETERS)
 
 

@@ -5,6 +5,7 @@ The dispatcher's command, the supervisor and its children share this. Standard l
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import select
@@ -21,7 +22,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class StopSignals:
-    """Counts SIGTERM and SIGINT. The first asks to stop; the second ends the process at once.
+    """Counts SIGTERM and SIGINT. The first asks to stop; the second ends the process at once, wherever it is stuck.
 
     ``hurried``: it was SIGINT, from somebody who sits there and waits.
 
@@ -43,6 +44,8 @@ class StopSignals:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
+        self._second, self._second_write = os.pipe()
+        os.set_blocking(self._second_write, False)
         self._woken_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._before = {kind: signal.signal(kind, self._note) for kind in (signal.SIGTERM, signal.SIGINT)}
         self._before |= {kind: signal.signal(kind, lambda number, frame: None) for kind in waking}
@@ -52,6 +55,11 @@ class StopSignals:
         self.hurried = number == signal.SIGINT
         if self.received > 1:
             os._exit(SIGNALLED + number)
+        # From here on, a thread hears of signals too: one that comes just before the main thread begins to wait for a
+        # lock wakes nobody, and this handler runs in the main thread only. Not by ``threading``, whose locks the main
+        # thread may have just now.
+        signal.set_wakeup_fd(self._second_write, warn_on_full_buffer=False)
+        _thread.start_new_thread(_end_at_signal, (self._second,))
 
     def fileno(self) -> int:
         """Readable after any signal, for a selector; ``drain`` makes it quiet again."""
@@ -75,8 +83,19 @@ class StopSignals:
         signal.set_wakeup_fd(self._woken_before)
         for kind, handler in self._before.items():
             signal.signal(kind, handler)
-        os.close(self._read)
-        os.close(self._write)
+        for descriptor in (self._read, self._write, self._second_write):
+            os.close(descriptor)
+        if not self.received:
+            os.close(self._second)
+
+
+def _end_at_signal(descriptor: int) -> None:
+    """Ends the process as soon as SIGTERM or SIGINT is written to the pipe; returns when it is closed."""
+    while numbers := os.read(descriptor, 64):
+        for number in numbers:
+            if number in (signal.SIGTERM, signal.SIGINT):
+                os._exit(SIGNALLED + number)
+    os.close(descriptor)
 
 
 def watch_lifeline(descriptor: int) -> None:

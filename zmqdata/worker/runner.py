@@ -61,8 +61,7 @@ class TaskRunner:
     """Runs one attempt of one task in a thread of its own.
 
     Args:
-        definition: the task's lineage.
-        pipeline: the packed pipeline, or empty with the ``reason`` why there is none.
+        command: the task's lineage, and its packed pipeline or the reason why there is none.
         post: takes events for the worker core, from any thread.
         worker: our address, for error texts.
         has_far_client: whether somebody on another host reads; on one host "AUTO" compresses nothing.
@@ -73,9 +72,7 @@ class TaskRunner:
 
     def __init__(
         self,
-        definition: TaskDefinition,
-        pipeline: bytes,
-        reason: str,
+        command: c.StartTask,
         post: Callable[[object], None],
         worker: str,
         has_far_client: Callable[[], bool],
@@ -83,13 +80,13 @@ class TaskRunner:
         window: int = 0,
         crumbs: CrumbFile | None = None,
     ) -> None:
-        self.definition = definition
+        self.definition = definition = command.definition
         self.key = (definition.task, definition.attempt)
         self.quarantine = TaskQuarantine(definition.task)
         self.watch = TaskWatch(crumbs or CrumbFile(), definition)
         self.providers = [self._provider(source, entries) for source, entries in enumerate(definition.ledger)]
-        self._pipeline = pipeline
-        self._reason = reason
+        self._pipeline = command.pipeline
+        self._reason = command.reason
         self._find_part = find_part
         self._label = ""
         self._worker = worker

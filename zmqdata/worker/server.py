@@ -247,9 +247,7 @@ class WorkerShell:
         # What goes to files is read somewhere else, as far as anybody knows.
         is_saved = bool(definition.save_path)
         runner = TaskRunner(
-            definition,
-            command.pipeline,
-            command.reason,
+            command,
             self._report_soon,
             self.address,
             lambda: is_saved or self.links.has_far_client,

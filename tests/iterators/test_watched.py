@@ -1,0 +1,140 @@
+"""Tests of ``zmqdata.iterators.watched``: map and filter of a watched pipeline, beside what all call sites share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.iterators.checks import check_restore
+from tests.iterators.watching import RecordingWatch
+from zmqdata import nodes
+from zmqdata.errors import PipelineError
+from zmqdata.iterators import Context, ElementIterator, make_iterator
+from zmqdata.iterators.transforms import FilterIterator, MapIterator
+from zmqdata.iterators.watched import WatchedFilterIterator, WatchedMapIterator
+from zmqdata.iterators.watching import IDLE
+
+KINDS: dict[str, Callable[..., nodes.Node]] = {
+    "map": lambda source, function: nodes.Map(inputs=(source,), function=function, site="a.py:1"),
+    "filter": lambda source, function: nodes.Filter(inputs=(source,), predicate=function, site="a.py:1"),
+}
+COUNT = nodes.Range(start=0, stop=6)
+PAIRS = nodes.Enumerate(inputs=(COUNT,))
+
+
+def always(*parts: Any) -> bool:
+    return True
+
+
+def opened(node: nodes.Node, watch: RecordingWatch, **more: Any) -> ElementIterator:
+    return make_iterator(node, Context(watch=watch, **more))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_plain_ones_run_where_nobody_watches(kind: str) -> None:
+    """It depends on the context alone which of the two runs a node."""
+    node = KINDS[kind](COUNT, always)
+    assert type(make_iterator(node, Context())) in (MapIterator, FilterIterator)
+    assert type(opened(node, RecordingWatch())) in (WatchedMapIterator, WatchedFilterIterator)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_number_is_noted_during_the_call(kind: str) -> None:
+    """While the function runs, its slot has the number of the element; before and after, that of none."""
+    watch, seen = RecordingWatch(), []
+
+    def look(x: Any) -> bool:
+        [slot] = watch.slots
+        seen.append((int(x), slot.cells[slot.at]))
+        return True
+
+    iterator = opened(KINDS[kind](COUNT, look), watch)
+    [slot] = watch.slots
+    for number in range(6):
+        assert slot.cells[slot.at] == IDLE
+        next(iterator)
+        assert seen[number] == (number, number)
+    assert slot.cells[slot.at] == IDLE
+    assert list(iterator) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tuple_becomes_arguments(kind: str) -> None:
+    """As without a watch, a plain tuple is passed as its parts."""
+    seen: list[tuple[int, int]] = []
+
+    def take(index: Any, x: Any) -> bool:
+        seen.append((int(index), int(x)))
+        return True
+
+    list(opened(KINDS[kind](PAIRS, take), RecordingWatch()))
+    assert seen == [(x, x) for x in range(6)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_failure_names_the_node_and_ends_the_note(kind: str) -> None:
+    """What the function raises is one failure, behind which the iterator goes on with the next number."""
+    watch = RecordingWatch()
+
+    def fail_at_two(x: Any) -> bool:
+        return bool(1 // (int(x) - 2)) or True
+
+    iterator = opened(KINDS[kind](COUNT, fail_at_two), watch)
+    assert len([next(iterator), next(iterator)]) == 2
+    with pytest.raises(PipelineError, match=rf"{kind}\(fail_at_two\) at a.py:1 failed: ZeroDivisionError"):
+        next(iterator)
+    assert [slot.cells[slot.at] for slot in watch.slots] == [IDLE]
+    assert len(list(iterator)) == 3
+    assert watch.notes["/"] == list(range(6))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_poison_is_left_out_and_suspects_are_alone(kind: str) -> None:
+    """A poisoned element is in the quarantine and never called for; a suspect is called for under the watch's lock."""
+    watch = RecordingWatch(poisoned={"/": {1, 5}}, suspects={"/": {3}})
+    quarantine: list[Any] = []
+    alone: list[int] = []
+
+    def look(x: Any) -> bool:
+        if watch._lock.locked():
+            alone.append(int(x))
+        return True
+
+    assert len(list(opened(KINDS[kind](COUNT, look), watch, quarantine=quarantine))) == 4
+    assert (watch.notes["/"], alone) == ([0, 2, 3, 4], [3])
+    assert [one.number for one in quarantine] == [1, 5]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_they_restore_at_every_step(kind: str) -> None:
+    """The state has the number of the next element, so that notes and poison go on where they were."""
+    node = KINDS[kind](COUNT, lambda x: x != 2)
+    assert check_restore(node, lambda: Context(watch=RecordingWatch())) == check_restore(node)
+    first = opened(node, RecordingWatch())
+    next(first)
+    watch = RecordingWatch()
+    second = opened(node, watch)
+    second.restore(first.state())
+    list(second)
+    assert watch.notes["/"] == [1, 2, 3, 4, 5]
+
+
+def test_lists_become_arrays() -> None:
+    """What a watched map's function returns is made an element as without a watch."""
+    node = nodes.Map(inputs=(COUNT,), function=lambda x: {"x": [x, x]})
+    assert next(opened(node, RecordingWatch()))["x"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("answer", "kept"), [(True, 6), (False, 0), (np.True_, 6), (np.zeros((), bool), 0)])
+def test_a_predicate_answers_with_one_truth_value(answer: Any, kept: int) -> None:
+    """Python's and numpy's truth values count alike."""
+    assert len(list(opened(KINDS["filter"](COUNT, lambda x: answer), RecordingWatch()))) == kept
+
+
+def test_a_predicate_that_answers_with_something_else_is_a_failure() -> None:
+    """What is no truth value is refused, as without a watch."""
+    with pytest.raises(PipelineError, match="failed: "):
+        next(opened(KINDS["filter"](COUNT, lambda x: "yes"), RecordingWatch()))
