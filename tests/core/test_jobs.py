@@ -16,7 +16,7 @@ from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.snapshots import snapshot
 from zmqdata.core.state import DEPARTED_KEPT
-from zmqdata.splits import IndexSplits
+from zmqdata.splits import IndexSplits, Split
 
 DESCRIPTION = m.DatasetDescription("digest", "print", (IndexSplits(10),), "", None, 10, None, "3.11", "0")
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
@@ -68,6 +68,20 @@ class Desk:
 
 
 # --- opening
+
+
+def test_who_comes_late_is_told_which_splits_were_used_up() -> None:
+    """Those of tasks that are over, and those that were forgotten; not those of which something may be made again."""
+    desk = Desk()
+    desk.open("k")
+    over, running = desk.task(), desk.task()
+    for task, split in ((over, Split(0, 0, 4)), (running, Split(0, 4, 6)), (over, Split(0, 6, 7)), (over, Split(0, 9, 9))):
+        desk.out.commit(u.AssignSplitsUpdate(task, 0, split))
+    desk.out.commit(u.EndTaskUpdate(over, 3))
+    desk.out.commit(u.DeliverUpdate(over, ((0, 3),)))
+    desk.done()
+    desk.open("l")
+    assert desk.only(m.IterationOpened).sources == (m.SourcePart(0, ((0, 4), (6, 7)), 0),)
 
 
 def test_clients_of_a_job_share_its_iterations() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -126,11 +127,7 @@ class Jobs:
             seed=iteration.seed,
             num_shards=iteration.num_shards,
             fingerprint=self.out.state.datasets[iteration.job.dataset_id].fingerprint,
-            sources=tuple(
-                m.SourcePart(repetition, ranges.ranges, source)
-                for source, spent in enumerate(iteration.spent)
-                for repetition, ranges in spent.repetitions.items()
-            ),
+            sources=_used_up(iteration),
             delivered_before={
                 task.task: task.delivered.ranges
                 for task in iteration.live_tasks
@@ -356,3 +353,15 @@ class Jobs:
                 )
             )
         self.out.commit(u.RemoveJobUpdate(job))
+
+
+def _used_up(iteration: Iteration) -> tuple[m.SourcePart, ...]:
+    """The splits of which nothing will be made again: those of tasks that are over, and that no ledger has any more."""
+    found: list[m.SourcePart] = []
+    for source, spent in enumerate(iteration.spent):
+        spent = copy.deepcopy(spent)
+        for task in iteration.tasks.values():
+            for split in task.ledger[source].entries if task.settled else ():
+                spent.add(split)
+        found += [m.SourcePart(repetition, ranges.ranges, source) for repetition, ranges in spent.repetitions.items()]
+    return tuple(found)
