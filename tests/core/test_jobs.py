@@ -75,7 +75,8 @@ def test_who_comes_late_is_told_which_splits_were_used_up() -> None:
     desk = Desk()
     desk.open("k")
     over, running = desk.task(), desk.task()
-    for task, split in ((over, Split(0, 0, 4)), (running, Split(0, 4, 6)), (over, Split(0, 6, 7)), (over, Split(0, 9, 9))):
+    given = ((over, Split(0, 0, 4)), (running, Split(0, 4, 6)), (over, Split(0, 6, 7)), (over, Split(0, 9, 9)))
+    for task, split in given:
         desk.out.commit(u.AssignSplitsUpdate(task, 0, split))
     desk.out.commit(u.EndTaskUpdate(over, 3))
     desk.out.commit(u.DeliverUpdate(over, ((0, 3),)))

@@ -644,11 +644,16 @@ def lineages(host: Host) -> list[m.Lineage]:
     return [push.header for push in host.all_of(c.Push) if isinstance(push.header, m.Lineage)]
 
 
+def assigned(count: int) -> m.SplitsAssigned:
+    return m.SplitsAssigned(1, 1, 0, 0, tuple(Split(0, number, number + 1) for number in range(count)), 0)
+
+
 def test_a_client_is_told_what_its_blocks_depend_on() -> None:
     """Before the first one everything, then what is new, and nothing while nothing is; before the end as well."""
     host = Host(hosting=False)
     host.hear(D, m.WorkerRegistered("w"))
-    host.host(ledger=3)
+    host.host(ledger=0)
+    host.hear(D, assigned(3))
     host.link()
     host.grant(20)
     host.feed(c.SplitsStarted(1, 1, ((1, 0),)))
@@ -675,7 +680,8 @@ def test_a_client_that_comes_late_is_told_everything() -> None:
     """What others were told before it, it is told at once: of elements that were made it may know by the dispatcher."""
     host = Host(hosting=False)
     host.hear(D, m.WorkerRegistered("w"))
-    host.host(ledger=3)
+    host.host(ledger=0)
+    host.hear(D, assigned(3))
     host.link()
     host.grant(1)
     host.feed(c.SplitsStarted(1, 1, ((2, 0),)))
@@ -685,6 +691,17 @@ def test_a_client_that_comes_late_is_told_everything() -> None:
     assert lineages(host)[0].ledger == ((Split(0, 0, 1), Split(0, 1, 2)),)
     host.make(1)
     assert not lineages(host)
+
+
+def test_all_that_came_with_a_task_is_told() -> None:
+    """A host before this one may have started it, and it can not be given back."""
+    host = Host(hosting=False)
+    host.hear(D, m.WorkerRegistered("w"))
+    host.host(ledger=3)
+    host.link()
+    host.grant(1)
+    host.make(0)
+    assert [split.start for split in lineages(host)[0].ledger[0]] == [0, 1, 2]
 
 
 def test_those_who_share_a_cache_are_told_nothing() -> None:

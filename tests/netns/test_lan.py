@@ -119,6 +119,8 @@ def test_a_machine_vanishes(lan: Lan, how: str) -> None:
     client = start_client(lan, service)
     [address] = [one["address"] for one in status(lan, service)["workers"] if lan.address("worker2") in one["address"]]
     [task] = [one["task"] for one in status(lan, address, "--worker")["tasks"]]
+    worker = (lan, address, "--worker")
+    await_condition(lambda: status(*worker)["tasks"][0]["produced"] > 0, START, "something that it has made")
     vanish(lan, "worker2")
     client.tell("go on")
     assert repeated_or_missing(client) == {}

@@ -123,7 +123,7 @@ class ConsumerCore:
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event, now)
-        if self._is_over:
+        if self.opened and self.reading.is_over(self.task_list.closed):
             self.telling.tell_left_out()
             self._finish("", "", now)
         if self.finished and not self.reading.waiting and not self._leaving:
@@ -221,11 +221,7 @@ class ConsumerCore:
     def _stand(self, message: m.IterationOpened) -> None:
         """Takes what was before: from one's own checkpoint, if this is the iteration that was begun from it."""
         goes_on = self.profile.resume and self._iteration is None
-        resumed = m.decode_checkpoint(self.profile.resume) if goes_on else None
-        self.standing.begin(message, resumed)
-        if resumed is not None and resumed.order and not self.is_numbered:
-            # An operation behind had elements, which have to come again as they came then.
-            self.reading.keep_order(list(resumed.order), self.standing.indices)
+        self.standing.begin(message, m.decode_checkpoint(self.profile.resume) if goes_on else None)
 
     def _resume_awaited(self, message: m.ResumeAwaited, now: float) -> None:
         if message.client == self.client:
@@ -362,10 +358,6 @@ class ConsumerCore:
         return self.standing.checkpoint(place)
 
     # --- the end
-
-    @property
-    def _is_over(self) -> bool:
-        return self.opened and self.reading.is_over(self.task_list.closed)
 
     def _finish(self, error: str, text: str, now: float, failure: bytes = b"") -> None:
         """Reads no more: nobody may be left waiting for elements given to a training loop that has ended."""

@@ -35,13 +35,18 @@ class SplitFeed:
 
     @classmethod
     def of(cls, base: int, entries: Sequence[Split]) -> SplitFeed:
-        """The copy that comes with a task: none of it is started, and what is before it is not needed."""
-        return cls(base + len(entries), base=base, entries=list(entries), reached=(base, 0))
+        """The copy that comes with a task. Nothing of it can be given back: a host before this one may have started it.
+
+        What is before it is not needed.
+        """
+        length = base + len(entries)
+        return cls(length, base=base, entries=list(entries), reached=(length, 0))
 
     def started(self, first: int) -> tuple[Split, ...]:
         """The entries from this number on that were started, the last of them as far as it was.
 
-        >>> feed = SplitFeed.of(5, [Split(0, 10, 20), Split(0, 40, 50)])
+        >>> feed = SplitFeed.of(5, [Split(0, 10, 20)])
+        >>> feed.entries.append(Split(0, 40, 50))
         >>> feed.reached = (6, 3)
         >>> feed.started(6)
         (Split(repetition=0, start=40, stop=43, names=(), step=1),)

@@ -68,7 +68,7 @@ class Leases:
     def _is_deaf(self, iteration: Iteration, now: float) -> bool:
         # Who has a lease speaks three times while it lasts.
         deaf = now - self._spoken.get(iteration.iteration, now) >= self.timeout / 2
-        return deaf and self.grant(iteration) is not None
+        return deaf and not self.grant(iteration).free
 
     def resume(self, iterations: Iterable[Iteration], now: float) -> None:
         """A former dispatcher has told those that shared an iteration so."""

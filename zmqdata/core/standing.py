@@ -60,6 +60,9 @@ class Standing:
                     origin = m.Origin(part.index, part.seed, part.shard, resumed.seed, resumed.num_shards)
                     news = (0, numbers[part.index], 0, part.bases, part.ledger, part.states, origin)
                     self.take(m.Lineage(*news))
+            if resumed.order and self._reader.consumer_index is None:
+                # An operation behind had elements, which have to come again as they came then.
+                self._reading.keep_order(list(resumed.order), self.indices)
 
     @property
     def lacking(self) -> set[int]:
