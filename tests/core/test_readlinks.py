@@ -6,7 +6,7 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.readlinks import STALE_LINK, LinkProfile, ReadLinks
+from zmqdata.core.readlinks import INCOMPLETE, SILENT, STALE_LINK, LinkProfile, ReadLinks
 
 STREAM = m.StreamGrant(1, 1, 8, 1000, 0)
 
@@ -203,3 +203,34 @@ def test_a_large_block_on_a_slow_cable_gets_more_time() -> None:
     assert ends.done() == []
     ends.links.reported(m.LinkReported("me-2", 1), 100.0 + 2 * STALE_LINK)
     assert "1 messages never arrived" in ends.done()[0].text
+
+
+def test_a_worker_without_a_word_is_out_of_reach() -> None:
+    """Whatever it says counts, on whichever link; time in which we did not listen does not."""
+    ends = Ends()
+    ends.open()
+    assert ends.links.unreached(SILENT - 1) == ()
+    assert ends.links.unreached(SILENT) == ("w",)
+    ends.links.reported(m.LinkReported("me-1", 0), SILENT)
+    assert ends.links.unreached(SILENT + 1) == ()
+    ends.links.broken(c.LinkBroken("me-1", "cut"), SILENT + 2)
+    ends.links.refused(m.LinkRefused("me-2", "ResourceExhaustedError", "full"), SILENT + 5)
+    assert ends.links.unreached(2 * SILENT + 4) == ()
+    ends.links.forgive(10.0)
+    assert ends.links.unreached(2 * SILENT + 14) == ()
+    assert ends.links.unreached(2 * SILENT + 15) == ("w",)
+    ends.links.tend([], 3 * SILENT)
+    assert ends.links.unreached(9 * SILENT) == ()
+
+
+def test_a_worker_whose_messages_never_come_is_out_of_reach() -> None:
+    """It says what it has sent, on one link after the other, and nothing of that arrives for long."""
+    ends = Ends()
+    ends.open()
+    for second in range(int(INCOMPLETE)):
+        ends.links.reported(m.LinkReported(next(iter(ends.links.by_name)), 3), float(second))
+    assert ends.links.unreached(INCOMPLETE - 0.5) == ()
+    assert ends.links.unreached(INCOMPLETE) == ("w",)
+    link = next(iter(ends.links.by_name))
+    assert ends.arrive(1, link=link, now=INCOMPLETE) == [True]
+    assert ends.links.unreached(INCOMPLETE) == ()

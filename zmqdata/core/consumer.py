@@ -92,7 +92,7 @@ class ConsumerCore:
         }
         self._messages: dict[type[m.Message], Callable[[Any, float], None]] = {
             m.IterationOpened: self._iteration_opened,
-            m.ResumeAwaited: self._resume_awaited,
+            m.ResumeAwaited: lambda message, now: self.telling.waits(message, self.client),
             m.ClientHeartbeatAnswered: self._heartbeat_answered,
             m.TasksChanged: self._tasks_changed,
             m.RequestRefused: self._refused,
@@ -137,6 +137,7 @@ class ConsumerCore:
             self.telling.heard = now
         elif lag > OWN_LAG:
             self.telling.heard += lag  # we were stopped, or asleep: nobody could have been heard
+            self.links.forgive(lag)
         self._handled = now
         self.lease.look(now)
 
@@ -201,7 +202,7 @@ class ConsumerCore:
         self._unreported_bytes = 0
         beat, version = self.lease.speak(now), self.task_list.version
         told = (version, report, delivered, steps, self._near, beat, self.lease.alone, self.reading.repeats)
-        self._send(m.ClientHeartbeat(self.client, *told))
+        self._send(m.ClientHeartbeat(self.client, *told, self.links.unreached(now)))
 
     def _next_report(self) -> tuple[int, dict[int, m.Ranges], int]:
         self.reading.collect_report()
@@ -222,10 +223,6 @@ class ConsumerCore:
         """Takes what was before: from one's own checkpoint, if this is the iteration that was begun from it."""
         goes_on = self.profile.resume and self._iteration is None
         self.standing.begin(message, m.decode_checkpoint(self.profile.resume) if goes_on else None)
-
-    def _resume_awaited(self, message: m.ResumeAwaited, now: float) -> None:
-        if message.client == self.client:
-            self.telling.awaited = message.missing
 
     def _heartbeat_answered(self, message: m.ClientHeartbeatAnswered, now: float) -> None:
         if message.client != self.client:

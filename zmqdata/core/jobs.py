@@ -13,6 +13,7 @@ from zmqdata.commands import Peer
 from zmqdata.core.admission import Admission
 from zmqdata.core.audit import audit_of
 from zmqdata.core.coordination import Coordination
+from zmqdata.core.detours import Detours
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.incarnations import Gathering, Incarnations
 from zmqdata.core.leases import Leases
@@ -73,6 +74,7 @@ class Jobs:
         self.absent: set[str] = set()
         self.coordination = Coordination(out, hosting, clients, self.absent)
         hosting.lists.plan = self.coordination.plan
+        self.detours = Detours(out, hosting)
         self.incarnations = Incarnations(out, clients, self.absent)
         self.unused_since: dict[str, float] = {}
 
@@ -227,6 +229,7 @@ class Jobs:
         if iteration.failure is not None:
             self.hosting.refuse_failed(beat.client, iteration)
             return
+        self.detours.take(iteration, beat.client, beat.unreached, now)
         self.hosting.lists.push()
         stale = beat.task_version != self.hosting.lists.version(iteration.iteration)
         task_list = self.hosting.lists.task_list(iteration, beat.client) if stale else None

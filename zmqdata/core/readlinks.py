@@ -22,6 +22,10 @@ one that is on its way: messages arrive whole, and one of some hundred megabytes
 be wrong costs sending it again, which would never end if the time were too short.
 """
 NOTE_AGAIN = 10.0
+SILENT = 20.0
+"""Seconds without a word of a worker after which it counts as out of reach. Longer than it takes to find it dead."""
+INCOMPLETE = 60.0
+"""Seconds in which nothing comes over a link that has been promised, after which its worker is out of reach, too."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,14 @@ class ReadLink:
     patience: float = STALE_LINK
 
 
+@dataclass
+class Reach:
+    """When a worker was last ``heard``, and when all that it had sent was ``complete``."""
+
+    heard: float
+    complete: float
+
+
 class ReadLinks:
     """All links of one client, at most one to each worker.
 
@@ -76,6 +88,7 @@ class ReadLinks:
         self.by_name: dict[str, ReadLink] = {}
         self._do = do
         self._streams = streams
+        self._reach: dict[str, Reach] = {}
         self._made = 0
 
     def tend(self, wanted: Iterable[str], now: float) -> None:
@@ -86,6 +99,7 @@ class ReadLinks:
         for address in sorted(wanted):
             link = self.by_address.get(address)
             if link is None:
+                self._reach[address] = Reach(now, now)
                 self._ask(self._make(address), now)
             elif link.opened:
                 self._grant_all(link, now)
@@ -129,6 +143,7 @@ class ReadLinks:
             self._do(c.DisconnectLink(link.name))
 
     def _drop(self, link: ReadLink) -> None:
+        self._reach.pop(link.address, None)
         self._do(c.Send(link.address, m.CloseLink(link.name)))
         self._forget(link)
 
@@ -145,12 +160,35 @@ class ReadLinks:
         if now - link.asked >= REPEAT:
             self._ask(fresh, now)
 
+    # --- who is out of reach
+
+    def unreached(self, now: float) -> tuple[str, ...]:
+        """The addresses of workers from which nothing comes, though something should."""
+        return tuple(
+            address
+            for address, reach in self._reach.items()
+            if now - reach.heard >= SILENT or now - reach.complete >= INCOMPLETE
+        )
+
+    def forgive(self, seconds: float) -> None:
+        """Discounts time in which we did not listen."""
+        for reach in self._reach.values():
+            reach.heard += seconds
+            reach.complete += seconds
+
+    def _note_sign(self, link: ReadLink, now: float, complete: bool = False) -> None:
+        reach = self._reach[link.address]
+        reach.heard = now
+        if complete:
+            reach.complete = now
+
     # --- what workers and sockets say
 
     def opened(self, message: m.LinkOpened, now: float) -> None:
         """The worker has bound a socket for a link: connect, and say what may be sent."""
         link = self.by_name.get(message.link)
         if link is not None and not link.opened:
+            self._note_sign(link, now)
             link.opened, link.progress = True, now
             self._do(c.ConnectLink(link.name, message.address, message.secret))
             self._grant_all(link, now)
@@ -160,6 +198,7 @@ class ReadLinks:
         link = self.by_name.get(message.link)
         if link is None:
             return
+        self._note_sign(link, now)
         if message.error == "NotFoundError":
             self._replace(link, message.text, now)
         else:
@@ -192,6 +231,7 @@ class ReadLinks:
         link = self.by_name.get(message.link)
         if link is None:
             return
+        self._note_sign(link, now, message.sent <= link.seen)
         if message.sent <= link.seen:
             link.progress = now
         elif now - link.progress >= link.patience:
@@ -208,4 +248,5 @@ class ReadLinks:
             self._replace(link, f"message {number} follows {link.seen}", now)
             return False
         link.seen, link.progress = number, now
+        self._note_sign(link, now, complete=True)
         return True

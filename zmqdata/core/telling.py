@@ -58,6 +58,11 @@ class Telling:
 
     # --- when a client joins
 
+    def waits(self, message: m.ResumeAwaited, client: str) -> None:
+        """Notes for whom an iteration waits that is to begin from a state."""
+        if message.client == client:
+            self.awaited = message.missing
+
     def joined(self, opened: m.IterationOpened) -> None:
         """Tells what others have read before."""
         if self.reader.consumer_index is not None:

@@ -81,7 +81,7 @@ class ClientHeartbeat(Message, frozen=True):
     acknowledged. ``task_version`` is the last task list seen. A numbered consumer reports ``steps`` instead: its
     training loop has taken what there is in all steps below. ``near``: the horizon that it will reach soon. ``beat``
     numbers heartbeats. ``alone``: it believes that nobody else reads (``Lease``). ``repeats``: so many elements have
-    come to it again, and were dropped.
+    come to it again, and were dropped. ``unreached``: the addresses of workers from which nothing has come for long.
     """
 
     client: str
@@ -93,6 +93,7 @@ class ClientHeartbeat(Message, frozen=True):
     beat: int = 0
     alone: bool = False
     repeats: int = 0
+    unreached: tuple[str, ...] = ()
 
 
 class HoldingsReported(Message, frozen=True):
