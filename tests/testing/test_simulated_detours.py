@@ -1,4 +1,4 @@
-"""Facts about clients and workers that cannot reach each other and are heard by the dispatcher, in simulated worlds."""
+"""Facts about clients and workers that cannot reach each other while the dispatcher hears both, as simulated."""
 
 from __future__ import annotations
 
