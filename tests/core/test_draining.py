@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import structs
 
-from zmqdata.core.draining import Draining, goes_on_elsewhere
+from zmqdata.core.draining import Draining
 from zmqdata.messages import TaskDefinition
 
 TASK = TaskDefinition(1, 1, 1, "dataset", "digest", "DYNAMIC", 1, None, (), ())
@@ -48,11 +48,3 @@ def test_who_was_not_told_to_leave_stays() -> None:
     draining = quiet()
     draining.look(1e9, [])
     assert not draining.done
-
-
-def test_only_copies_end_with_their_worker() -> None:
-    """Parts of the input, and tasks that numbered consumers read in step, go on elsewhere."""
-    assert goes_on_elsewhere(task())
-    assert goes_on_elsewhere(task(processing_mode="DATA"))
-    assert goes_on_elsewhere(task(processing_mode="OFF", num_consumers=1))
-    assert not goes_on_elsewhere(task(processing_mode="OFF"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from zmqdata.core.targets import effective_target, is_static, may_read
-from zmqdata.messages import JobParameters
+from zmqdata.core.targets import effective_target, is_static, may_read, outlives_host
+from zmqdata.messages import JobParameters, TaskDefinition
 
 HERE, THERE = "tcp://here:1", "tcp://there:1"
 
@@ -48,3 +48,14 @@ def test_four_modes_are_static(mode: str) -> None:
     """All modes but OFF and DYNAMIC give each worker a fixed part."""
     assert is_static(JobParameters("job", "dataset", mode))
     assert not is_static(JobParameters("job", "dataset", "DYNAMIC"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "num_consumers", "moves"),
+    [("DYNAMIC", None, True), ("DATA", None, True), ("OFF", 1, True), ("OFF", None, False)],
+)
+def test_only_copies_end_with_their_worker(mode: str, num_consumers: int | None, moves: bool) -> None:
+    """Parts of the input, and tasks that numbered consumers read in step, go on elsewhere; workers know it, too."""
+    assert outlives_host(JobParameters("job", "dataset", mode, num_consumers=num_consumers)) == moves
+    definition = TaskDefinition(1, 1, 1, "dataset", "digest", mode, 1, None, (), (), num_consumers=num_consumers)
+    assert outlives_host(definition) == moves

@@ -13,11 +13,7 @@ from zmqdata.core.lineage import is_believable, useful_states, without_holes
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.state import Iteration, Task
-
-
-def outlives_host(iteration: Iteration) -> bool:
-    """Whether the tasks of an iteration go on elsewhere; otherwise they are copies, nobody's loss."""
-    return iteration.job.processing_mode != "OFF" or iteration.job.num_consumers is not None
+from zmqdata.core.targets import outlives_host
 
 
 class StateKeeping:
@@ -35,7 +31,7 @@ class StateKeeping:
         task = self.out.state.tasks.get(message.task)
         if task is None or (task.worker, task.attempt) != (message.worker, message.attempt) or task.settled:
             return
-        continues = outlives_host(self.out.state.iterations[task.iteration])
+        continues = outlives_host(self.out.state.iterations[task.iteration].job)
         if continues and is_believable(message.state, task.states, task.ledger, task.total):
             self.out.commit(u.TakeStateUpdate(task.task, message.state))
 
@@ -117,9 +113,8 @@ def contradiction(task: Task, iteration: Iteration, taken: RangeSet, total: int)
 
 
 def _deadly(task: Task, iteration: Iteration) -> tuple[set[m.Place], set[m.Place]]:
-    """What the nodes of a task leave out, and at what processes died. Copies (OFF) all read the same."""
-    is_copy = iteration.job.processing_mode == "OFF" and iteration.rounds is None
-    kin = list(iteration.tasks.values()) if is_copy else [task]
+    """What the nodes of a task leave out, and at what processes died."""
+    kin = iteration.kin(task)
     poisoned = {place for one in kin for place in one.poisoned}
     crumbs = [crumb for one in kin for death in one.deaths.values() for crumb in death.crumbs]
     return poisoned, {crumb.place for crumb in crumbs if crumb.node}

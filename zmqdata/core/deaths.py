@@ -13,6 +13,7 @@ from zmqdata import updates as u
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.state import Iteration, Task
+from zmqdata.core.targets import outlives_host
 from zmqdata.errors import PipelineError
 
 MOST_DEATHS = 3
@@ -75,7 +76,7 @@ class Deaths:
         """Takes a task from the worker that it is stuck at. A copy is replaced by another one."""
         iteration = self.out.state.iterations[task.iteration]
         self.hosting.facts[task.worker].shunned.add(task.task)
-        if self._is_alone(iteration):
+        if outlives_host(iteration.job):
             self.hosting.fence(task)
         else:
             self.hosting.give_up(task)
@@ -97,18 +98,14 @@ class Deaths:
     def _count(self, task: Task, attempt: int, how: str, killed: bool, crumbs: tuple[m.Crumb, ...]) -> bool:
         """Counts a death of an attempt, once; whether the task goes on after it."""
         iteration = self.out.state.iterations[task.iteration]
-        if attempt in task.deaths or iteration.failure is not None or (task.settled and self._is_alone(iteration)):
+        if attempt in task.deaths or iteration.failure is not None or (task.settled and outlives_host(iteration.job)):
             return False
         self.out.commit(u.CountDeathUpdate(task.task, attempt, how, killed, crumbs))
         self._judge(task, iteration)
         return iteration.failure is None and not task.settled
 
-    def _is_alone(self, iteration: Iteration) -> bool:
-        """Whether what comes to a task comes to no other: copies all read the same."""
-        return iteration.job.processing_mode != "OFF" or iteration.rounds is not None
-
     def _judge(self, task: Task, iteration: Iteration) -> None:
-        kin = [task] if self._is_alone(iteration) else list(iteration.tasks.values())
+        kin = iteration.kin(task)
         poisoned = {place for one in kin for place in one.poisoned}
         found = [death for one in kin for death in one.deaths.values()]
         found = [death for death in found if not any(crumb.place in poisoned for crumb in death.crumbs)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from zmqdata.commands import Note
+from zmqdata.core.targets import outlives_host
 from zmqdata.messages import TaskDefinition
 
 DRAIN_SECONDS = 6.0
@@ -44,13 +45,8 @@ class Draining:
 
     def look(self, now: float, tasks: Collection[TaskDefinition]) -> None:
         """It may leave when it hosts nothing that would go on elsewhere, or has waited for long enough."""
-        left = sum(map(goes_on_elsewhere, tasks)) if self.begun and not self.done else 0
+        left = sum(map(outlives_host, tasks)) if self.begun and not self.done else 0
         if self.begun and not self.done and (not left or now >= self._until):
             self.done = True
             if left:
                 self._do(Note("warning", f"nobody has taken {left} tasks in time; they wait for another worker"))
-
-
-def goes_on_elsewhere(task: TaskDefinition) -> bool:
-    """Whether another host will take a task; a copy of the whole input ends with its worker."""
-    return task.processing_mode != "OFF" or task.num_consumers is not None

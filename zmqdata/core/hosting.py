@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.continuing import contradiction, definition_of, outlives_host
+from zmqdata.core.continuing import contradiction, definition_of
 from zmqdata.core.holdings import Holdings
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox, derived
 from zmqdata.core.placement import Placement, WorkerFacts
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.state import Iteration, Task
+from zmqdata.core.targets import outlives_host
 from zmqdata.core.tasklists import TaskLists
 from zmqdata.errors import DataLossError, UnavailableError
 from zmqdata.failures import told_by
@@ -99,7 +100,7 @@ class Hosting:
         self.close_if_ended(iteration)
 
     def _outlives_host(self, task: Task) -> bool:
-        return outlives_host(self.out.state.iterations[task.iteration])
+        return outlives_host(self.out.state.iterations[task.iteration].job)
 
     def take_report(self, name: str, reports: tuple[m.TaskReport, ...], now: float) -> None:
         """Compares what a worker hosts with what it should host, and mends the difference."""
@@ -195,7 +196,7 @@ class Hosting:
             return False
         if not self.placement.has_room(name, iteration):
             return False
-        if iteration.job.processing_mode == "OFF" and iteration.rounds is None:
+        if not outlives_host(iteration.job):
             return True
         return iteration.running < self.placement.hosts(iteration)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from zmqdata.core.liveness import Member
 from zmqdata.core.state import Iteration
+from zmqdata.core.targets import outlives_host
 from zmqdata.messages import ClientHeartbeat, Lease
 
 SHARE = 0.9
@@ -34,7 +35,7 @@ class Leases:
         away costs nobody anything; its numbers are no promise there.
         """
         job = iteration.job
-        if job.cache or (job.processing_mode == "OFF" and job.num_consumers is None):
+        if job.cache or not outlives_host(job):
             return Lease(SHARE * self.timeout, free=True)
         alone = len(iteration.clients) <= 1 and job.num_consumers in (None, 1)
         return Lease(SHARE * self.timeout, alone)

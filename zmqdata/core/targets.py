@@ -1,10 +1,10 @@
-"""Which workers may host tasks of a job, and which of those a client reads from: ``target_workers``."""
+"""What follows from a job's parameters alone: which workers may host its tasks, who reads them, whether tasks move."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from zmqdata.messages import JobParameters
+from zmqdata.messages import JobParameters, TaskDefinition
 
 COLOCATED = "COLOCATED"
 UNSPLIT = frozenset({"OFF", "DYNAMIC"})
@@ -14,6 +14,18 @@ UNSPLIT = frozenset({"OFF", "DYNAMIC"})
 def is_static(job: JobParameters) -> bool:
     """Whether each task of a job reads the fixed part of the input that belongs to its worker."""
     return job.processing_mode not in UNSPLIT and job.num_tasks is None
+
+
+def outlives_host(one: JobParameters | TaskDefinition) -> bool:
+    """Whether the tasks of a job go on elsewhere when their worker is gone.
+
+    Otherwise each of them is a copy of the whole input: what comes to one comes to all, and losing one is no loss.
+
+    Example:
+        >>> [outlives_host(JobParameters("job", "dataset", mode)) for mode in ("OFF", "DYNAMIC", "FILE")]
+        [False, True, True]
+    """
+    return one.processing_mode != "OFF" or one.num_consumers is not None
 
 
 def effective_target(job: JobParameters, colocated: bool) -> str:
