@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from zmqdata.testing.checks import LawBroken
 from zmqdata.testing.coordinated import CoordinatedScenario
-from zmqdata.testing.saving import SavingScenario
+from zmqdata.testing.saving import SavingPoisonScenario, SavingScenario
 from zmqdata.testing.scenario import PoisonScenario, Scenario
 
 KINDS: dict[str, Callable[[int], Scenario]] = {
@@ -23,6 +23,7 @@ KINDS: dict[str, Callable[[int], Scenario]] = {
     "coordinated": CoordinatedScenario,
     "poison": PoisonScenario,
     "saving": SavingScenario,
+    "saving-poison": SavingPoisonScenario,
 }
 EVERY = 30.0
 

@@ -135,6 +135,17 @@ def test_what_can_not_be_saved_is_refused(changes: dict[str, Any], durable: bool
     assert text in refused.text
 
 
+def test_a_save_has_a_rule_for_poison() -> None:
+    """What becomes of elements that kill their worker, and how long a call may take, is the job's from then on."""
+    office = Office()
+    [refused] = office.hear(structs.replace(ASK, on_poison="ignore"))
+    assert refused.text == "on_poison must be 'fail' or 'skip', got 'ignore'."
+    hosted = only(m.HostTask, office.start(structs.replace(ASK, on_poison="skip", task_timeout=5.0)))
+    assert hosted.definition.task_timeout == 5.0
+    job = office.iteration.job
+    assert (job.on_poison, job.task_timeout) == ("skip", 5.0)
+
+
 def test_an_unknown_dataset_is_refused() -> None:
     """A dataset that is not there, or not there any more when the folder is made, is refused."""
     office = Office()

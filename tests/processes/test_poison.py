@@ -7,11 +7,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from zmqdata import Dataset, LocalCluster, distribute
+from zmqdata import Dataset, LocalCluster, distribute, distributed_save
 from zmqdata.errors import PipelineError
 from zmqdata.testing.cluster import await_condition, descendants, is_running
 
@@ -101,6 +102,28 @@ def test_nested_datasets_leave_it_out_too(cluster: LocalCluster) -> None:
     """An element of a dataset that a function made is found and left out like any other."""
     dataset = Dataset.range(COUNT // 10).interleave(lambda x: Dataset.range(x * 10, x * 10 + 10).map(leaving))
     assert read(cluster, dataset, on_poison="skip") == REST
+
+
+@pytest.mark.parametrize("function", [leaving, sticking])
+def test_a_save_leaves_it_out_on_request(
+    cluster: LocalCluster, function: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    """With on_poison="skip" every other element is saved exactly once, and the save ends well."""
+    dataset, saved = Dataset.range(COUNT).map(function).batch(7), str(tmp_path / "saved")
+    distributed_save(dataset, saved, cluster.target, on_poison="skip", task_timeout=1.0)
+    found = Dataset.load(saved, wait=True)
+    assert sorted(int(x) for batch in found for x in batch) == REST
+
+
+def test_a_save_that_meets_it_fails_by_name(cluster: LocalCluster, tmp_path: Path) -> None:
+    """The third death ends the save; its ERROR says where the element came to, and the workers save on."""
+    saved = str(tmp_path / "saved")
+    distributed_save(Dataset.range(COUNT).map(leaving), saved, cluster.target)
+    named = r"came to map\(leaving\) at test_poison.py:\d+ \(task \d+.* 3 times: it ended with exit code 0"
+    with pytest.raises(PipelineError, match=named):
+        list(Dataset.load(saved, wait=True))
+    distributed_save(Dataset.range(10), saved + "2", cluster.target)
+    assert sorted(int(x) for x in Dataset.load(saved + "2", wait=True)) == list(range(10))
 
 
 def test_other_jobs_go_on(cluster: LocalCluster) -> None:

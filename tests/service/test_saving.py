@@ -270,6 +270,8 @@ def test_a_folder_that_can_not_be_made_is_told(store: Store, tmp_path: Path) -> 
         ({"compression": "foo"}, ValueError, "Invalid `compression` argument"),
         ({"dataset": [1, 2]}, TypeError, "`dataset` must be a Dataset"),
         ({"dispatcher_timeout": 0}, ValueError, "`dispatcher_timeout` must be a positive number"),
+        ({"on_poison": "ignore"}, ValueError, "`on_poison` must be 'fail' or 'skip', got 'ignore'"),
+        ({"task_timeout": 0}, ValueError, "`task_timeout` must be a positive number of seconds"),
         ({"dispatcher_timeout": 0.3}, UnavailableError, "No dispatcher has answered"),
     ],
 )

@@ -13,7 +13,7 @@ from zmqdata import messages as m
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.saves import Saves
 from zmqdata.testing import LawBroken, SimulatedPipeline
-from zmqdata.testing.saving import Saver, SavingScenario, SavingWorld
+from zmqdata.testing.saving import Saver, SavingPoisonScenario, SavingScenario, SavingWorld
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 FAMILIES = 4
@@ -26,6 +26,25 @@ def test_whatever_goes_wrong_everything_is_saved_once(family: int) -> None:
     """Deaths of workers and dispatcher, cuts and lost messages leave every element in one chunk of the manifest."""
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
         SavingScenario(seed).run()
+
+
+@pytest.mark.parametrize("family", range(2))
+def test_poison_is_left_out_of_saves_or_ends_them(family: int) -> None:
+    """Elements that kill their worker are found among all other misfortunes; an ERROR names one of them."""
+    for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
+        SavingPoisonScenario(seed).run()
+
+
+@pytest.mark.parametrize(("rule", "marker", "deaths"), [("skip", "DONE", 6), ("fail", "ERROR", 3)])
+def test_three_deaths_are_enough(rule: str, marker: str, deaths: int) -> None:
+    """Of two elements that kill, each is left out after three deaths; or the save ends after those of the first."""
+    world = SavingWorld(seed=2, pipeline=SimulatedPipeline(splits=40, most=1, kills=20), on_poison=rule)
+    world.add_worker()
+    Saver(world)
+    world.save_until_marked()
+    assert world.folder.marker == marker
+    assert len(world.workers) == 1 + deaths
+    world.check_saved()
 
 
 def test_a_calm_save_uses_every_worker() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import check_timeout
 from zmqdata.client.policies import ShardingPolicy, parse_processing_mode
+from zmqdata.core.admission import ON_POISON
 from zmqdata.dataset.seeds import given_seed
 from zmqdata.errors import InvalidArgumentError, NotFoundError
 from zmqdata.settings import check_text
@@ -15,7 +16,6 @@ from zmqdata.transport.addresses import parse_service
 TRANSPORTS = {None: ("ipc", "tcp"), "tcp": ("tcp",), "ipc": ("ipc",), "local": ("local",)}
 MOST_COUNT = 2**53
 MOST_TASKS = 4096
-ON_POISON = ("fail", "skip")
 TARGETS = ("AUTO", "ANY", "LOCAL")
 
 
@@ -113,7 +113,7 @@ def checked_options(
     _check_cache(cross_trainer_cache, job_name)
     _check_consumer(consumer_index, num_consumers, finite, job_name)
     check_timeout("consumer_timeout", consumer_timeout)
-    _check_failures(on_poison, task_timeout)
+    check_failures(on_poison, task_timeout)
     tasks = _checked_tasks(deterministic, num_tasks, policy)
     if num_consumers is not None or tasks is not None:
         _check_rounds(num_consumers is not None, target, cross_trainer_cache)
@@ -174,7 +174,8 @@ def _checked_target(target: object, protocol: object) -> str:
     return "LOCAL" if protocol == "local" else target.upper()
 
 
-def _check_failures(on_poison: object, task_timeout: object) -> None:
+def check_failures(on_poison: object, task_timeout: object) -> None:
+    """Refuses what cannot become of elements that kill their worker, or of calls that take for ever."""
     if not isinstance(on_poison, str) or on_poison not in ON_POISON:
         raise ValueError(f"`on_poison` must be 'fail' or 'skip', got {on_poison!r}")
     if task_timeout is not None:

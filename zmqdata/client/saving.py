@@ -9,6 +9,7 @@ from zmqdata import messages as m
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import ask_dispatcher, check_timeout
 from zmqdata.client.distribute import DISPATCHER_TIMEOUT
+from zmqdata.client.options import check_failures
 from zmqdata.client.registration import registration_of
 from zmqdata.dataset import Dataset
 from zmqdata.errors import InvalidArgumentError
@@ -27,6 +28,8 @@ def distributed_save(
     *,
     ship: Sequence[ShippedSource] = (),
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
+    on_poison: str = "fail",
+    task_timeout: float | None = None,
 ) -> None:
     """Has the service's workers write a dataset to files (tf.data's ``distributed_save``).
 
@@ -43,6 +46,9 @@ def distributed_save(
         compression: as for ``distribute``.
         ship: modules that workers lack, as for ``distribute``; ours.
         dispatcher_timeout: seconds to wait for the dispatcher; ours.
+        on_poison: as for ``distribute``: an element that brings its worker down three times ends the save, whose
+            ``ERROR`` names it, or, with ``"skip"``, is left out and the save goes on; ours.
+        task_timeout: as for ``distribute``; ours.
 
     Raises:
         ValueError: an argument has a wrong value; the text says what was expected.
@@ -67,6 +73,7 @@ def distributed_save(
     _check_text("data_service_address", data_service_address)
     parse_service(data_service_address)
     check_timeout("dispatcher_timeout", dispatcher_timeout)
+    check_failures(on_poison, task_timeout)
     codec = validate_compression(compression)
     if not isinstance(dataset, Dataset):
         raise TypeError(f"`dataset` must be a Dataset, got {dataset!r}")
@@ -77,7 +84,7 @@ def distributed_save(
     run = secrets.token_hex(16)
 
     def ask(request: str) -> m.StartSave:
-        return m.StartSave(request, dataset_id, whole_path(path), run, codec)
+        return m.StartSave(request, dataset_id, whole_path(path), run, codec, on_poison, task_timeout)
 
     ask_dispatcher(data_service_address, ask, m.SaveStarted, dispatcher_timeout)
 

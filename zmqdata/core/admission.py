@@ -1,4 +1,4 @@
-"""Whether a client may read what it asks for: every reason to refuse an iteration, with its text."""
+"""Whether a client may have what it asks for: every reason to refuse an iteration, with its text."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFou
 from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 
 Objection = tuple[type[Exception], str]
+ON_POISON = ("fail", "skip")
+"""What may become of an element that has killed its worker again and again."""
 
 
 class Admission:
@@ -28,8 +30,6 @@ class Admission:
         """The error to refuse an ask with; None when it may be granted."""
         job = ask.job
         dataset = self.state.datasets.get(job.dataset_id)
-        if job.on_poison not in ("fail", "skip"):
-            return InvalidArgumentError, f"on_poison must be 'fail' or 'skip', got {job.on_poison!r}."
         if job.save is not None:
             return InvalidArgumentError, "A save has no clients: begin it with zmqdata.distributed_save()."
         if dataset is None:
@@ -37,7 +37,7 @@ class Admission:
         # A state begins the job anew: what is left of one of that name makes way, or there is an error of its own.
         found = self._of_content(job, dataset) or (None if ask.resume else self._of_name(job))
         found = found or self._of_consumers(ask, dataset) or self._of_dataset(job, dataset)
-        return found or self._of_repetition(ask) or self._of_workers(ask)
+        return of_poison(job.on_poison) or found or self._of_repetition(ask) or self._of_workers(ask)
 
     def _of_content(self, job: m.JobParameters, dataset: m.DatasetDescription) -> Objection | None:
         # A dispatcher without a journal gives an id anew when its clients of before are still there
@@ -191,6 +191,13 @@ def _told_parts(fingerprint: str) -> tuple[str, str, str]:
     structure, _, rest = fingerprint.partition(":")
     code, _, functions = rest.partition(":")
     return structure, functions, code
+
+
+def of_poison(rule: str) -> Objection | None:
+    """What is wrong with a rule for elements that kill their worker."""
+    if rule in ON_POISON:
+        return None
+    return InvalidArgumentError, f"on_poison must be 'fail' or 'skip', got {rule!r}."
 
 
 def _parts_of(fingerprint: str) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import Peer
 from zmqdata.commands import saves as s
+from zmqdata.core.admission import Objection, of_poison
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.saved import SavedChunk
@@ -90,12 +91,15 @@ class Saves:
             command = s.PrepareSave(ask.path, ask.run, ask.compression, dataset.element_spec, dataset.cardinality)
             self.out.commands.append(command)
 
-    def _objection(self, ask: m.StartSave) -> tuple[type[Exception], str] | None:
+    def _objection(self, ask: m.StartSave) -> Objection | None:
         if not self.durable:
             return InvalidArgumentError, (
                 "Saving a distributed snapshot requires running tf.data service in the fault tolerant mode. Start the "
                 "dispatcher with --work-dir FOLDER (in Python: DispatcherConfig(work_dir=...))"
             )
+        objection = of_poison(ask.on_poison)
+        if objection is not None:
+            return objection
         dataset = self.out.state.datasets.get(ask.dataset_id)
         if dataset is None:
             return NotFoundError, f"Dataset id {ask.dataset_id} not found."
@@ -116,7 +120,14 @@ class Saves:
             return
         save = m.SaveParameters(ask.path, ask.run)
         job = m.JobParameters(
-            job_of(ask.path), ask.dataset_id, "DYNAMIC", target_workers="ANY", compression=ask.compression, save=save
+            job_of(ask.path),
+            ask.dataset_id,
+            "DYNAMIC",
+            target_workers="ANY",
+            compression=ask.compression,
+            save=save,
+            on_poison=ask.on_poison,
+            task_timeout=ask.task_timeout,
         )
         number = self.out.state.next_iteration
         self.out.commit(u.CreateJobUpdate(job))

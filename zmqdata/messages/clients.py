@@ -119,6 +119,7 @@ class StartSave(Message, frozen=True):
     """From a client that wants workers to write a registered dataset to files; answered ``SaveStarted`` or refused.
 
     ``run`` tells this save from every other: repeating the ask with the same one does not begin a second.
+    ``on_poison`` and ``task_timeout`` are as in ``JobParameters``.
     """
 
     request: str
@@ -126,6 +127,8 @@ class StartSave(Message, frozen=True):
     path: str
     run: str
     compression: str | None = "AUTO"
+    on_poison: str = "fail"
+    task_timeout: float | None = None
 
 
 class DrainWorker(Message, frozen=True):

@@ -5,6 +5,7 @@ Their dispatcher keeps what it has committed, so that it can go on after its own
 
 from __future__ import annotations
 
+import random
 from collections import Counter, deque
 from collections.abc import Hashable
 from dataclasses import replace
@@ -19,7 +20,7 @@ from zmqdata.splits import IndexSplits
 from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.nodes import SimulatedDispatcher
 from zmqdata.testing.runner import Name, SimulatedPipeline
-from zmqdata.testing.scenario import NEVER, Scenario
+from zmqdata.testing.scenario import NEVER, Scenario, deadly_pipeline
 from zmqdata.testing.world import DATASET, DISPATCHER, SimulatedWorker, World
 
 PATH = "/save"
@@ -35,6 +36,7 @@ class SavedFolder:
         self.written: dict[tuple[int, int, int], tuple[Name, ...]] = {}
         self.chunks: dict[tuple[int, int], tuple[Name, ...]] = {}
         self.marker = ""
+        self.error = ""
         self.manifest: tuple[s.SaveChunk, ...] = ()
         self._ended_by: object = None
 
@@ -61,6 +63,7 @@ class SavedFolder:
         if self.marker and (ending[:2] != (self.marker, self.manifest) or self._ended_by is ending[2]):
             self.world.laws.fail(f"ended as {self.marker}, and again: {command}")
         self.marker, self.manifest, self._ended_by = ending
+        self.error = command.text
         return s.SaveFinished(command.iteration)
 
 
@@ -145,7 +148,7 @@ class Saver:
 
     def _ask(self) -> None:
         if not self.outcome:
-            ask = m.StartSave(self.name, DATASET, PATH, self.run)
+            ask = m.StartSave(self.name, DATASET, PATH, self.run, on_poison=self.world.job.on_poison)
             self.world.network.send(self.name, DISPATCHER, ask)
             self.world.clock.after(1.0, self._ask)
 
@@ -164,6 +167,7 @@ class SavingWorld(World):
         seed: decides everything.
         pipeline: what every task makes.
         faults: how badly the network behaves.
+        on_poison: what becomes of elements that kill their worker.
 
     Example:
         >>> world = SavingWorld(seed=1, pipeline=SimulatedPipeline(splits=20))
@@ -175,9 +179,12 @@ class SavingWorld(World):
 
     dispatcher: SavingDispatcher
 
-    def __init__(self, seed: int, pipeline: SimulatedPipeline | None = None, faults: Faults = CALM) -> None:
+    def __init__(
+        self, seed: int, pipeline: SimulatedPipeline | None = None, faults: Faults = CALM, on_poison: str = "fail"
+    ) -> None:
         self.folder = SavedFolder(self)
-        super().__init__(seed, "DYNAMIC", pipeline, faults, DispatcherTimes(gc_timeout=NEVER), journalled=True)
+        times = DispatcherTimes(gc_timeout=NEVER)
+        super().__init__(seed, "DYNAMIC", pipeline, faults, times, journalled=True, on_poison=on_poison)
 
     def _make_dispatcher(self) -> SavingDispatcher:
         core = DispatcherCore(self.seed, self.times, durable=True)
@@ -212,9 +219,13 @@ class SavingWorld(World):
     def check_saved(self) -> None:
         """Checks that everything was saved exactly once, and that the manifest names it; or that the save failed."""
         names = self.pipeline.names()
-        wanted = "ERROR" if any(map(self.pipeline.is_failure, names)) else "DONE"
+        fails = any(map(self.pipeline.is_failure, names))
+        is_poisoned = bool(self.pipeline.poison()) and self.job.on_poison == "fail"
+        wanted = "ERROR" if fails or is_poisoned else "DONE"
         if self.folder.marker != wanted:
             self.laws.fail(f"the marker is {self.folder.marker}, should be {wanted}")
+        if is_poisoned and not fails and "came to map(f)" not in self.folder.error:
+            self.laws.fail(f"the error does not name the element: {self.folder.error}")
         everything, found = Counter(names), Counter(self.saved)
         if wanted == "DONE" and found != everything:
             self.laws.fail(f"missing {sorted(everything - found)[:9]}, surplus {sorted(found - everything)[:9]}")
@@ -249,7 +260,7 @@ class SavingScenario(Scenario):
         super().__init__(seed)
         draw = self.random
         pipeline = replace(self.world.pipeline, fails=draw.choice([0, 0, 0, 9]))
-        self.world = SavingWorld(seed, pipeline, self._faults())
+        self.world = self._make_saving_world(seed, pipeline)
         self.last = 0.0
         self._at(draw.choice([0.0, 0.5]), lambda: Saver(self.world))
         for _ in range(draw.randint(1, 5)):
@@ -257,6 +268,9 @@ class SavingScenario(Scenario):
         span = draw.choice([0.5, 2.0, 5.0, 12.0])
         for _ in range(draw.choice([0, 1, 2, 3, 5, 8, 12])):
             self._at(draw.uniform(0.0, span), draw.choice(self._misfortunes))
+
+    def _make_saving_world(self, seed: int, pipeline: SimulatedPipeline) -> SavingWorld:
+        return SavingWorld(seed, pipeline, self._faults())
 
     @property
     def _misfortunes(self) -> list[Any]:
@@ -300,3 +314,16 @@ class SavingScenario(Scenario):
         world.clock.advance(5.0)
         if again.outcome != "AlreadyExistsError":
             world.laws.fail(f"a second save to the path: {again.outcome or 'no answer'}")
+
+
+class SavingPoisonScenario(SavingScenario):
+    """The same where some elements kill whoever makes them: they are left out, or the save fails and names one.
+
+    Example:
+        >>> SavingPoisonScenario(seed=1).run()
+    """
+
+    def _make_saving_world(self, seed: int, pipeline: SimulatedPipeline) -> SavingWorld:
+        draw = random.Random(f"{seed}/poison")
+        deadly = deadly_pipeline(pipeline, draw)
+        return SavingWorld(seed, deadly, self._faults(), draw.choice(["fail", "skip", "skip"]))

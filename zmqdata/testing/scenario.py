@@ -284,6 +284,13 @@ class Scenario:
         self.world.laws.check_end()
 
 
+def deadly_pipeline(pipeline: SimulatedPipeline, draw: random.Random) -> SimulatedPipeline:
+    """The same pipeline with up to three splits whose first element kills, in each repetition."""
+    # Each death makes a task begin anew: larger ones would be at it for longer than anybody is patient.
+    splits = min(30, pipeline.splits)
+    return replace(pipeline, splits=splits, kills=max(2, splits // draw.choice([1, 2, 3])))
+
+
 class PoisonScenario(Scenario):
     """The same where some elements kill whoever makes them, and are left out once they are found.
 
@@ -293,9 +300,7 @@ class PoisonScenario(Scenario):
 
     def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
         draw = random.Random(f"{seed}/poison")
-        # Each death makes a task begin anew: larger ones would be at it for longer than anybody is patient.
-        mode, splits = draw.choice(["DYNAMIC", "DYNAMIC", "DATA"]), min(30, pipeline.splits)
-        deadly = replace(pipeline, splits=splits, kills=max(2, splits // draw.choice([1, 2, 3])))
+        mode, deadly = draw.choice(["DYNAMIC", "DYNAMIC", "DATA"]), deadly_pipeline(pipeline, draw)
         times = DispatcherTimes(gc_timeout=NEVER)
         shards = draw.randint(1, 3) if mode == "DATA" else 0
         return World(seed, mode, deadly, self._faults(), times, shards=shards, journalled=True, on_poison="skip")
