@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from zmqdata.testing.checks import LawBroken
-from zmqdata.testing.coordinated import CoordinatedScenario
+from zmqdata.testing.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
 from zmqdata.testing.saving import SavingPoisonScenario, SavingScenario
 from zmqdata.testing.scenario import PoisonScenario, Scenario
 
@@ -22,6 +22,7 @@ KINDS: dict[str, Callable[[int], Scenario]] = {
     "plain": Scenario,
     "coordinated": CoordinatedScenario,
     "poison": PoisonScenario,
+    "coordinated-poison": CoordinatedPoisonScenario,
     "saving": SavingScenario,
     "saving-poison": SavingPoisonScenario,
 }

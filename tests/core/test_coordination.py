@@ -141,6 +141,18 @@ def test_nothing_moves_at_the_end() -> None:
     assert desk.plan.missing == ()
 
 
+def test_who_comes_for_a_lost_worker_begins_no_other_copy() -> None:
+    """Copies that end are read once for each worker that there was, however often workers come and go."""
+    desk = started(finite="drop")
+    first, second = desk.tasks
+    desk.ends("w0", first, 5)
+    desk.hear("w1", m.WorkerStopped("w1"))
+    desk.add_worker("w2")
+    assert desk.tasks == [first, second]
+    desk.add_worker("w3")
+    assert len(desk.tasks) == 3
+
+
 def test_a_lost_task_goes_on_elsewhere_at_once() -> None:
     """Nobody is asked what it holds: consumers tell the new host; it makes what somebody has not reported."""
     desk = started()

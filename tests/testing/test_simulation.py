@@ -15,6 +15,7 @@ from zmqdata.core.lineage import MOST_STATES
 from zmqdata.core.state import Task
 from zmqdata.testing import (
     CALM,
+    CoordinatedPoisonScenario,
     CoordinatedScenario,
     Faults,
     LawBroken,
@@ -65,6 +66,13 @@ def test_consumers_stay_in_step_whatever_goes_wrong(family: int) -> None:
     """Killed workers and consumers, second readers and a bad network leave every consumer with the same steps."""
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
         CoordinatedScenario(seed).run()
+
+
+@pytest.mark.parametrize("family", range(2))
+def test_poison_is_left_out_of_every_round(family: int) -> None:
+    """Among numbered consumers, too, it is found and left out, also of copies, and all keep the same steps."""
+    for seed in range(FIRST + family * 15, FIRST + (family + 1) * 15):
+        CoordinatedPoisonScenario(seed).run()
 
 
 def test_a_thousand_rounds_reach_four_consumers() -> None:

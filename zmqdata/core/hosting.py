@@ -198,7 +198,10 @@ class Hosting:
             return False
         if not outlives_host(iteration.job):
             return True
-        return iteration.running < self.placement.hosts(iteration)
+        # Whoever comes for one that is lost does not begin another copy: they might come for ever.
+        is_copied = iteration.job.processing_mode == "OFF"
+        tasks = len(iteration.live_tasks) if is_copied else iteration.running
+        return tasks < self.placement.hosts(iteration)
 
     def _orphans(self, iteration: Iteration) -> list[Task]:
         waiting = [task for task in iteration.live_tasks if not task.worker and not self.holdings.is_open(task)]

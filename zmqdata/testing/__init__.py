@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from zmqdata.testing.checks import LawBroken, Laws
 from zmqdata.testing.clock import Clock
-from zmqdata.testing.coordinated import CoordinatedScenario
+from zmqdata.testing.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
 from zmqdata.testing.iterators import NotResumable, check_iterator
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
 from zmqdata.testing.runner import SimulatedPipeline, SimulatedRunner
@@ -19,6 +19,7 @@ from zmqdata.testing.world import World
 __all__ = [
     "CALM",
     "Clock",
+    "CoordinatedPoisonScenario",
     "CoordinatedScenario",
     "Faults",
     "LawBroken",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from typing import Any
 
 from zmqdata.core.dispatcher import DispatcherTimes
 from zmqdata.testing.runner import SimulatedPipeline
-from zmqdata.testing.scenario import NEVER, PATIENCE, RATES, Scenario
+from zmqdata.testing.scenario import NEVER, PATIENCE, RATES, Scenario, deadly_pipeline
 from zmqdata.testing.world import World
 
 
@@ -20,7 +22,7 @@ class CoordinatedScenario(Scenario):
         >>> CoordinatedScenario(seed=1).run()
     """
 
-    def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
+    def _make_world(self, seed: int, pipeline: SimulatedPipeline, **job: Any) -> World:
         draw = self.random
         mode = draw.choice(["DYNAMIC", "DYNAMIC", "OFF", "DATA"])
         return World(
@@ -35,6 +37,7 @@ class CoordinatedScenario(Scenario):
             finite=draw.choice(["drop", "pad"]),
             consumer_timeout=NEVER,
             num_tasks=None if mode == "OFF" else draw.choice([None, 1, 2, 5]),
+            **job,
         )
 
     def _people(self) -> None:
@@ -82,3 +85,15 @@ class CoordinatedScenario(Scenario):
         self.world.steps.check_end(self.world.pipeline.names())
         if self.world.job.num_tasks is not None:
             self.world.steps.check_order(self.world.pipeline, self.world.job)
+
+
+class CoordinatedPoisonScenario(CoordinatedScenario):
+    """The same where some elements kill whoever makes them, and are left out of every consumer's rounds once found.
+
+    Example:
+        >>> CoordinatedPoisonScenario(seed=1).run()
+    """
+
+    def _make_world(self, seed: int, pipeline: SimulatedPipeline, **job: Any) -> World:
+        deadly = deadly_pipeline(pipeline, random.Random(f"{seed}/poison"))
+        return super()._make_world(seed, deadly, on_poison="skip", **job)

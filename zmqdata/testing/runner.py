@@ -55,13 +55,14 @@ class SimulatedPipeline:
 
     def names(self) -> list[Name]:
         """Every element of one full pass that can be made."""
-        return [name for name in self._all_names() if not self.is_poison(name)]
+        return [name for name in self.all_names() if not self.is_poison(name)]
 
     def poison(self) -> tuple[tuple[str, int], ...]:
         """The places of those that end their process."""
-        return tuple([self.place(name) for name in self._all_names() if self.is_poison(name)])
+        return tuple([self.place(name) for name in self.all_names() if self.is_poison(name)])
 
-    def _all_names(self) -> list[Name]:
+    def all_names(self) -> list[Name]:
+        """Every element of one full pass, with those that kill."""
         pairs = [(repetition, index) for repetition in range(self.repetitions) for index in range(self.splits)]
         return [(repetition, index, at) for repetition, index in pairs for at in range(self.yields(index))]
 

@@ -300,7 +300,7 @@ class PoisonScenario(Scenario):
 
     def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
         draw = random.Random(f"{seed}/poison")
-        mode, deadly = draw.choice(["DYNAMIC", "DYNAMIC", "DATA"]), deadly_pipeline(pipeline, draw)
+        mode, deadly = draw.choice(["DYNAMIC", "DYNAMIC", "DATA", "OFF"]), deadly_pipeline(pipeline, draw)
         times = DispatcherTimes(gc_timeout=NEVER)
         shards = draw.randint(1, 3) if mode == "DATA" else 0
         return World(seed, mode, deadly, self._faults(), times, shards=shards, journalled=True, on_poison="skip")

@@ -157,10 +157,11 @@ def _reader(client: str) -> str:
 
 def _made(pipeline: SimulatedPipeline, job: JobParameters, shard: int) -> list[Name]:
     """What a task of a job with a promised order makes: of each every so many-th split, or statically element."""
-    names, count, consumers = pipeline.names(), job.num_tasks or 1, job.num_consumers or 1
+    names, count, consumers = pipeline.all_names(), job.num_tasks or 1, job.num_consumers or 1
     if job.processing_mode == "DYNAMIC":
         made = [name for name in names if name[1] % count == shard]
     else:
         made = names[shard::count]
+    made = [name for name in made if not pipeline.is_poison(name)]
     rest = len(made) % consumers
     return made + [made[len(made) - rest + at % rest] for at in range(rest, consumers)] if rest else made
