@@ -268,6 +268,7 @@ class RestoreRoundsUpdate(Update, frozen=True):
     views: tuple[View, ...]
     horizon: int
     known: tuple[int, ...]
+    seats: tuple[str, ...] = ()
 
 
 class RestoreTallyUpdate(Update, frozen=True):

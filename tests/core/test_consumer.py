@@ -682,7 +682,7 @@ def test_a_consumer_that_was_given_up_asks_for_its_place() -> None:
     consumer.wait(SETTLE)
     assert consumer.all_of(c.DropQueued)
     ask = consumer.all_of(m.OpenIteration)[0]
-    assert (ask.client, ask.iteration, ask.step) == ("me.1", 7, 7)
+    assert (ask.client, ask.iteration, ask.step, ask.former) == ("me.1", 7, 7, "me")
     assert any("It goes on where its training loop is" in note.text for note in consumer.all_of(c.Note))
 
 

@@ -11,7 +11,8 @@ from msgspec import structs
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
-from zmqdata.core.state import Iteration
+from zmqdata.core.snapshots import snapshot
+from zmqdata.core.state import DispatcherState, Iteration
 from zmqdata.splits import IndexSplits
 from zmqdata.testing import Transcript
 
@@ -374,3 +375,56 @@ def test_finite_input_is_refused_without_a_rule() -> None:
     desk.job = structs.replace(desk.job, finite="pad")
     desk.open("k", 0)
     assert desk.sent(m.IterationOpened).step == 0
+
+
+def given_up() -> Desk:
+    """Consumer 1 had reported three steps when it was silent for too long; consumer 0 reads on."""
+    desk = Desk(times=DispatcherTimes(client_timeout=10.0))
+    desk.open("k", 0)
+    desk.open("l", 1)
+    desk.beat("l", steps=3)
+    for _ in range(12):
+        desk.wait(1.0)
+        desk.beat("k")
+    assert desk.plan.missing == (1,)
+    desk.beat("l")
+    assert desk.sent(m.RequestRefused).given_up
+    return desk
+
+
+def come_back(desk: Desk) -> None:
+    desk.hear("l", m.OpenIteration("l.1", desk.job, 0, m.Reader(1), (), 2000, step=5, former="l"))
+
+
+def test_who_had_a_seat_is_kept_in_snapshots() -> None:
+    """A dispatcher that begins anew knows, too, who was the last to read as a consumer that nobody is."""
+    desk, state = given_up(), DispatcherState()
+    for update in snapshot(desk.core.state):
+        state.apply(update)
+    rounds = state.iterations[2000].rounds
+    assert rounds is not None
+    assert rounds.seats == ["k", "l"]
+
+
+def test_a_consumer_that_comes_back_gets_its_seat() -> None:
+    """Nobody has read in its place, so it goes on."""
+    desk = given_up()
+    come_back(desk)
+    assert desk.sent(m.IterationOpened).step == 3
+    assert desk.plan.missing == ()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_consumer_that_was_replaced_is_told_so(there: bool) -> None:
+    """Another client has read in its place, even if that one is gone as well."""
+    desk = given_up()
+    desk.open("n", 1)
+    desk.beat("n", steps=4)
+    if not there:
+        desk.hear("n", m.CloseIteration("n", 0, {}, 4, 0))
+    desk.commands.clear()
+    come_back(desk)
+    refused = desk.sent(m.RequestRefused)
+    assert refused.error == "FailedPreconditionError"
+    assert "Consumer 1 of job job was silent for longer than client_timeout and has been replaced" in refused.text
+    assert "has already reached 4" in refused.text

@@ -302,7 +302,8 @@ class History:
         if found is None:
             return None
         one = found[1]
-        return u.RestoreRoundsUpdate(found[0], tuple(one.steps), tuple(one.views), one.horizon, tuple(one.known))
+        where = (tuple(one.steps), tuple(one.views), one.horizon, tuple(one.known))
+        return u.RestoreRoundsUpdate(found[0], *where, tuple(one.seats))
 
     def saved(self) -> Iteration | None:
         found = self.some([one for one in self.state.iterations.values() if one.saving is not None])

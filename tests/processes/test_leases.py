@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +27,8 @@ READER = """
     import sys
     from zmqdata import Dataset, distribute
     ds = Dataset.range(int(sys.argv[2]))
-    it = iter(ds.apply(distribute("distributed_epoch", sys.argv[1], "job", max_outstanding_requests=64)))
+    options = {"consumer_index": 0, "num_consumers": 2, "finite": "drop"} if sys.argv[3] == "consumer" else {}
+    it = iter(ds.apply(distribute("distributed_epoch", sys.argv[1], "job", max_outstanding_requests=64, **options)))
     for line in sys.stdin:
         for _ in range(int(line)):
             x = next(it, None)
@@ -39,9 +41,10 @@ READER = """
 class StoppedReader:
     """A training loop in a process of its own, which reads as many elements as it is asked for."""
 
-    def __init__(self, cluster: LocalCluster) -> None:
-        command = [sys.executable, "-c", textwrap.dedent(READER), cluster.target, str(COUNT)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, cluster: LocalCluster, kind: str = "client") -> None:
+        command = [sys.executable, "-c", textwrap.dedent(READER), cluster.target, str(COUNT), kind]
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        self.process: subprocess.Popen[str] = subprocess.Popen(command, text=True, **streams)
         self.found: list[int] = []
 
     def read(self, count: int) -> None:
@@ -101,3 +104,57 @@ def test_a_client_that_was_stopped_hands_out_nothing_that_others_were_given(
     found += list(other)
     stopped.read(COUNT)
     assert Counter(found) + Counter(stopped.found) == Counter(range(COUNT))
+
+
+@pytest.fixture
+def frozen(cluster: LocalCluster) -> Iterator[StoppedReader]:
+    made = StoppedReader(cluster, "consumer")
+    yield made
+    made.process.kill()
+    made.process.communicate()
+
+
+def consumer(cluster: LocalCluster, index: int) -> Iterator[int]:
+    options: dict[str, Any] = {"consumer_index": index, "num_consumers": 2, "finite": "drop"}
+    distributed = distribute("distributed_epoch", cluster.target, "job", max_outstanding_requests=64, **options)
+    return iter(int(x) for x in Dataset.range(COUNT).apply(distributed))
+
+
+def freeze(cluster: LocalCluster, frozen: StoppedReader) -> tuple[Iterator[int], list[int]]:
+    """Stops a consumer after it has read a while, until it is given up; the other one has read as much."""
+    other, found = consumer(cluster, 1), []
+    reading = threading.Thread(target=lambda: found.extend(next(other) for _ in range(FIRST)))
+    reading.start()
+    frozen.read(FIRST)
+    reading.join()
+    frozen.process.send_signal(signal.SIGSTOP)
+    await_condition(lambda: job(cluster)["clients"] == 1, what="the stopped consumer to be given up")
+    return other, found
+
+
+def test_a_consumer_that_was_stopped_goes_on_at_its_step(cluster: LocalCluster, frozen: StoppedReader) -> None:
+    """Nobody has replaced it, so it gets its seat back: both consumers have every step once, and stay together."""
+    other, found = freeze(cluster, frozen)
+    frozen.process.send_signal(signal.SIGCONT)
+    reading = threading.Thread(target=lambda: found.extend(other))
+    reading.start()
+    frozen.read(COUNT)
+    reading.join()
+    assert len(frozen.found) == len(found)
+    assert len(set(frozen.found + found)) == len(frozen.found + found) >= COUNT - 4
+
+
+def test_a_consumer_that_was_replaced_gets_an_error(cluster: LocalCluster, frozen: StoppedReader) -> None:
+    """Its successor reads on where it was; awake again it hands out nothing of that and ends with the reason."""
+    other, found = freeze(cluster, frozen)
+    successor, rest = consumer(cluster, 0), list[int]()
+    reading = threading.Thread(target=lambda: found.extend(other))
+    reading.start()
+    rest.append(next(successor))
+    frozen.process.send_signal(signal.SIGCONT)
+    _, errors = frozen.process.communicate(f"{COUNT}\n", timeout=30)
+    assert "FailedPreconditionError: Consumer 0 of job job was silent for longer than client_timeout" in errors
+    rest.extend(successor)
+    reading.join()
+    assert len(set(rest + found)) == len(rest + found)
+    assert len(found) - FIRST <= len(rest)

@@ -115,6 +115,51 @@ def test_the_only_client_reads_on_and_another_may_join(seed: int) -> None:
     assert only.core.client == only.name
 
 
+def two_consumers(seed: int) -> tuple[World, SimulatedClient, SimulatedClient]:
+    """A world in which two numbered consumers read slowly, and have begun."""
+    times = DispatcherTimes(client_timeout=TIMEOUT)
+    world = World(seed, "DYNAMIC", PIPELINE, times=times, journalled=True, num_consumers=2, finite="drop")
+    for _ in range(2):
+        world.add_worker()
+    first, second = (world.add_client(consumer=index) for index in range(2))
+    for client in (first, second):
+        client.pace, client.gulp = 0.05, 2
+    world.run_until(lambda: min(first.taken, second.taken) > 20)
+    return world, first, second
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_frozen_consumer_gets_its_seat_back(seed: int, restart: bool) -> None:
+    """Awake again it goes on with the step after the last one that its loop had, and so do the others."""
+    world, frozen, other = two_consumers(seed)
+    frozen.freeze(3 * TIMEOUT)
+    world.clock.advance(2 * TIMEOUT)
+    assert frozen.name in world.laws.gone
+    if restart:
+        world.restart_dispatcher(0.5)
+    before = frozen.taken
+    world.run_until(lambda: world.all_done)
+    world.clock.advance(3.0)
+    world.steps.check_end(world.pipeline.names())
+    assert (frozen.outcome, other.outcome, frozen.core.client) == ("end", "end", f"{frozen.name}.1")
+    assert before < frozen.taken == other.taken == len(world.steps.places)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_frozen_consumer_that_was_replaced_ends(seed: int) -> None:
+    """Its successor has read in its place: awake again it hands out nothing, and its loop gets an error."""
+    world, frozen, other = two_consumers(seed)
+    frozen.freeze(3 * TIMEOUT)
+    world.clock.advance(2 * TIMEOUT)
+    before, successor = frozen.taken, world.add_client(consumer=0)
+    world.run_until(lambda: world.all_done)
+    world.clock.advance(3.0)
+    world.steps.check_end(world.pipeline.names())
+    assert [one.outcome for one in (frozen, other, successor)] == ["FailedPreconditionError", "end", "end"]
+    assert frozen.taken == before
+
+
 def test_a_new_dispatcher_waits_for_one_lease() -> None:
     """Nobody who was there before is given up earlier, and all are told their lease again."""
     world, first, second = two_readers(3)

@@ -73,7 +73,7 @@ class ConsumerCore:
         self._commands: list[object] = []
         self._handled: float | None = None
         self._iteration: int | None = None
-        self._step = 0
+        self._step, self._former = 0, ""
         self._names = 0
         who = (profile.job.name, profile.repetition, profile.reader, profile.service)
         self.telling = Telling(*who, profile.dispatcher_timeout, self._do)
@@ -195,7 +195,8 @@ class ConsumerCore:
             asked = (who.reader, who.local_workers, self._iteration)
             # A client that joins again goes on in the iteration that its state has begun.
             resume = who.resume if self._iteration is None else b""
-            self._send(m.OpenIteration(self.client, who.job, who.repetition, *asked, resume, self._step))
+            again = (self._step, self._former)
+            self._send(m.OpenIteration(self.client, who.job, who.repetition, *asked, resume, *again))
             return
         report, delivered, steps = self._next_report()
         self._near = self.reading.near
@@ -254,7 +255,7 @@ class ConsumerCore:
         held = self.reading.waiting
         self._drop_queued()
         unreported = sum(stop - first for ranges in self._next_report()[1].values() for first, stop in ranges)
-        self._step = self.reading.steps
+        self._step, self._former = self.reading.steps, self.client
         self.telling.given_up(why, held, unreported)
         self.links.tend((), now)
         self._names += 1

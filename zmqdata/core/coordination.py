@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import Peer
+from zmqdata.core.admission import Objection
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
@@ -82,6 +83,19 @@ class Coordination:
             f"Consumer {consumer} of job {ask.job.name} is read by another client, whose current round has already "
             f"reached {rounds.steps[consumer]}. Each consumer_index is for one client at a time: it can be taken over "
             "when that one has closed its iterator or has died. Use another job_name to read from the beginning."
+        )
+
+    def objection(self, ask: m.OpenIteration) -> Objection | None:
+        """Why a consumer that was given up may not go on: somebody else has read what it would read."""
+        iteration = self.out.state.passes.get(ask.job.name, {}).get(ask.repetition)
+        rounds, consumer = None if iteration is None else iteration.rounds, ask.reader.consumer_index
+        if not ask.former or rounds is None or consumer is None or rounds.seats[consumer] == ask.former:
+            return None
+        return FailedPreconditionError, (
+            f"Consumer {consumer} of job {ask.job.name} was silent for longer than client_timeout and has been "
+            "replaced: another client has read as it since, whose current round has already reached "
+            f"{rounds.steps[consumer]}. Nothing is handed out twice, so this one has to end. Stop one of the two training "
+            "processes, and raise client_timeout_ms of the dispatcher if this one was merely busy."
         )
 
     def step_of(self, iteration: Iteration, client: str) -> int:

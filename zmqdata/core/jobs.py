@@ -94,7 +94,7 @@ class Jobs:
         if ask.client in self.out.state.departed or not self._is_there(ask):
             self._refuse_unknown(peer, ask.client, given_up=True)
             return
-        objection = self.admission.objection(ask)
+        objection = self.admission.objection(ask) or self.coordination.objection(ask)
         if objection is not None and ask.client not in self.out.state.client_iteration:
             self.out.refuse(peer, ask.client, *objection)
             return

@@ -120,7 +120,8 @@ def steps_ahead(previous: int, seconds: float, tasks: int) -> int:
 class Rounds:
     """How far the consumers of one iteration have come, and how far they may go. Changed by updates only.
 
-    ``steps``: what each consumer has reported. ``views`` are those that somebody has not passed yet, ``known`` all
+    ``steps``: what each consumer has reported. ``seats``: the client that was the last to read as each, or does, if
+    any. ``views`` are those that somebody has not passed yet, ``known`` all
     tasks that were ever in one.
 
     Args:
@@ -129,6 +130,7 @@ class Rounds:
 
     def __init__(self, num_consumers: int) -> None:
         self.steps = [0] * num_consumers
+        self.seats = [""] * num_consumers
         self.views: list[View] = []
         self.horizon = 0
         self.known: set[int] = set()

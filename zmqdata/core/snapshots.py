@@ -63,7 +63,7 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
     rounds = iteration.rounds
     if rounds is not None:
         views, known = tuple(rounds.views), tuple(sorted(rounds.known))
-        yield u.RestoreRoundsUpdate(number, tuple(rounds.steps), views, rounds.horizon, known)
+        yield u.RestoreRoundsUpdate(number, tuple(rounds.steps), views, rounds.horizon, known, tuple(rounds.seats))
     if iteration.closed:
         yield u.CloseTaskListUpdate(number)
     if iteration.failure is not None:

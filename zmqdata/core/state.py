@@ -211,6 +211,7 @@ class DispatcherState:
         self.client_iteration[update.client] = update.iteration
         if update.consumer is not None:
             iteration.consumers[update.consumer] = update.client
+            self._rounds(update.iteration).seats[update.consumer] = update.client
 
     def _close_client(self, update: u.CloseClientUpdate) -> None:
         iteration = self.client_iteration.pop(update.client, None)
@@ -357,7 +358,9 @@ class DispatcherState:
             self._let_go(task)
 
     def _restore_rounds(self, update: u.RestoreRoundsUpdate) -> None:
-        self._rounds(update.iteration).restore(update.steps, update.views, update.horizon, update.known)
+        rounds = self._rounds(update.iteration)
+        rounds.restore(update.steps, update.views, update.horizon, update.known)
+        rounds.seats = list(update.seats) or rounds.seats
 
     def _rounds(self, iteration: int) -> Rounds:
         rounds = self.iterations[iteration].rounds

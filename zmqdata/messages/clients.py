@@ -62,6 +62,7 @@ class OpenIteration(Message, frozen=True):
     again, under another name; refused when it is not this iteration any more. ``resume``: an encoded ``Checkpoint``,
     from which the iteration is to begin, never one that runs already; ``ResumeAwaited`` is the answer until it has.
     ``step``: of a numbered consumer that joins again; its training loop has what there is in all steps below.
+    ``former``: the name that it had; it is refused if somebody else has read as this consumer since.
     """
 
     client: str
@@ -72,6 +73,7 @@ class OpenIteration(Message, frozen=True):
     iteration: int | None = None
     resume: bytes = b""
     step: int = 0
+    former: str = ""
 
 
 class ClientHeartbeat(Message, frozen=True):

@@ -87,14 +87,16 @@ class StepLaws:
                 path.lost[_reader(client), step] = path.steps.pop(step)[1]
 
     def _passed(self, consumer: int, steps: int) -> None:
-        """Who comes back has what it had taken, unless somebody else has taken it meanwhile."""
+        """Who comes back has what it had taken; nobody else may have taken it meanwhile."""
         client = self._iteration().consumers.get(consumer)
         path = self.paths.get(consumer)
         if client is None or path is None:
             return
         for (process, step), name in list(path.lost.items()):
             if process == _reader(client) and step < steps:
-                path.steps.setdefault(step, (client, name))
+                if step in path.steps:
+                    self.laws.fail(f"{client} comes back with step {step}, which {path.steps[step][0]} has", client)
+                path.steps[step] = (client, name)
                 del path.lost[process, step]
 
     # --- at the end
