@@ -485,6 +485,22 @@ def test_tasks_of_a_worker_that_will_leave_go_elsewhere() -> None:
     assert hosts.tasks[0].attempt == 2
 
 
+def test_a_newcomer_takes_a_task_from_who_has_several() -> None:
+    """A worker that took over another one's task gives one of its own away, and nobody begins another task."""
+    hosts = Hosts("k")
+    hosts.add("w", "v")
+    hosts.hosting.lose_worker("w")
+    hosts.holds("k")
+    assert [task.worker for task in hosts.tasks] == ["v", "v"]
+    hosts.add("x")
+    last = hosts.tasks[-1]
+    assert (last.worker, last.attempt) == ("", 2)
+    hosts.hosting.take_holdings(m.HoldingsReported("k", last.task, last.attempt, ()))
+    assert [task.worker for task in hosts.tasks] == ["v", "x"]
+    hosts.add("y")
+    assert [task.worker for task in hosts.tasks] == ["v", "x", "y"]
+
+
 def test_a_worker_that_will_leave_gets_no_task() -> None:
     """Not even an orphan; what nobody reads any more is taken from it without a successor."""
     hosts = Hosts("k")

@@ -21,8 +21,8 @@ COUNT = 4_000
 OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 200, "buffer_bytes": 1 << 16}
 
 
-def reader(cluster: LocalCluster, mode: str = "distributed_epoch") -> Iterator[int]:
-    dataset = Dataset.range(COUNT).shuffle(100, seed=3).batch(2)
+def reader(cluster: LocalCluster, mode: str = "distributed_epoch", count: int = COUNT) -> Iterator[int]:
+    dataset = Dataset.range(count).shuffle(100, seed=3).batch(2)
     distributed = dataset.apply(distribute(mode, cluster.target, "job", max_outstanding_requests=16))
     return (int(x) for batch in distributed for x in batch)
 
@@ -96,3 +96,19 @@ def test_ctrl_c_does_not_wait() -> None:
         await_condition(lambda: not worker.alive, what="the end of the worker")
         assert time.monotonic() - began < 4.0
         assert worker.exit_code == 0  # type: ignore[attr-defined]  # a process has one
+
+
+def test_workers_are_replaced_one_after_the_other() -> None:
+    """Each newcomer takes a task from the one that took over; there are not more of them in the end."""
+    with LocalCluster(2, **OPTIONS) as cluster:
+        elements = reader(cluster, count=40_000)
+        found = some(elements)
+        await_condition(lambda: len(status(cluster.target)["tasks"]) == 2, what="two tasks")
+        for turn in range(3):
+            cluster.workers[turn].stop()
+            newcomer = cluster.add_worker()
+            found += some(elements)
+            await_condition(lambda newcomer=newcomer: hosted(cluster, newcomer.address) == 1, what="a task for it")
+        assert len(status(cluster.target)["tasks"]) == 2
+        found += list(elements)
+        assert sorted(found) == list(range(40_000))

@@ -195,8 +195,7 @@ class ConsumerCore:
             asked = (who.reader, who.local_workers, self._iteration)
             # A client that joins again goes on in the iteration that its state has begun.
             resume = who.resume if self._iteration is None else b""
-            again = (self._step, self._former)
-            self._send(m.OpenIteration(self.client, who.job, who.repetition, *asked, resume, *again))
+            self._send(m.OpenIteration(self.client, who.job, who.repetition, *asked, resume, self._step, self._former))
             return
         report, delivered, steps = self._next_report()
         self._near = self.reading.near

@@ -16,6 +16,11 @@ from zmqdata.core.state import Iteration, Task
 from zmqdata.core.targets import outlives_host
 
 
+def kin(task: Task, iteration: Iteration) -> list[Task]:
+    """The tasks to which comes what comes to this one: itself, or all copies, also those that are gone."""
+    return [task] if outlives_host(iteration.job) else list(iteration.tasks.values())
+
+
 class StateKeeping:
     """Keeps where tasks can be continued.
 
@@ -114,7 +119,7 @@ def contradiction(task: Task, iteration: Iteration, taken: RangeSet, total: int)
 
 def _deadly(task: Task, iteration: Iteration) -> tuple[set[m.Place], set[m.Place]]:
     """What the nodes of a task leave out, and at what processes died."""
-    kin = iteration.kin(task)
-    poisoned = {place for one in kin for place in one.poisoned}
-    crumbs = [crumb for one in kin for death in one.deaths.values() for crumb in death.crumbs]
+    alike = kin(task, iteration)
+    poisoned = {place for one in alike for place in one.poisoned}
+    crumbs = [crumb for one in alike for death in one.deaths.values() for crumb in death.crumbs]
     return poisoned, {crumb.place for crumb in crumbs if crumb.node}

@@ -94,8 +94,8 @@ class Coordination:
         return FailedPreconditionError, (
             f"Consumer {consumer} of job {ask.job.name} was silent for longer than client_timeout and has been "
             "replaced: another client has read as it since, whose current round has already reached "
-            f"{rounds.steps[consumer]}. Nothing is handed out twice, so this one has to end. Stop one of the two training "
-            "processes, and raise client_timeout_ms of the dispatcher if this one was merely busy."
+            f"{rounds.steps[consumer]}. Nothing is handed out twice, so this one has to end. Stop one of the two "
+            "training processes, and raise client_timeout_ms of the dispatcher if this one was merely busy."
         )
 
     def step_of(self, iteration: Iteration, client: str) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.continuing import kin
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.state import Iteration, Task
@@ -105,9 +106,9 @@ class Deaths:
         return iteration.failure is None and not task.settled
 
     def _judge(self, task: Task, iteration: Iteration) -> None:
-        kin = iteration.kin(task)
-        poisoned = {place for one in kin for place in one.poisoned}
-        found = [death for one in kin for death in one.deaths.values()]
+        alike = kin(task, iteration)
+        poisoned = {place for one in alike for place in one.poisoned}
+        found = [death for one in alike for death in one.deaths.values()]
         found = [death for death in found if not any(crumb.place in poisoned for crumb in death.crumbs)]
         counts = Counter(crumb.place for death in found for crumb in death.crumbs)
         place = max(counts, key=lambda one: (counts[one], bool(one[0])), default=("", 0))

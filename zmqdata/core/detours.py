@@ -1,4 +1,4 @@
-"""Tasks go to other workers when a client cannot reach theirs, though the dispatcher can: a cable is cut between them."""
+"""Tasks go to other workers when a client cannot reach theirs and the dispatcher can: a cable between them is cut."""
 
 from __future__ import annotations
 

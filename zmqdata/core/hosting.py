@@ -188,13 +188,16 @@ class Hosting:
         for task in orphans:
             if self.placement.has_room(name, iteration):
                 self._host(task, name)
-        if not orphans and not iteration.closed and self._wants_more(name, iteration):
+        if orphans or iteration.closed or any(task.worker == name for task in iteration.live_tasks):
+            return
+        spare = self.placement.spare(iteration)
+        if spare is not None:
+            self.fence(spare, name)
+        elif self._wants_more(name, iteration):
             self._host(self._create(iteration), name)
 
     def _wants_more(self, name: str, iteration: Iteration) -> bool:
-        if iteration.num_shards or any(task.worker == name for task in iteration.live_tasks):
-            return False
-        if not self.placement.has_room(name, iteration):
+        if iteration.num_shards or not self.placement.has_room(name, iteration):
             return False
         if not outlives_host(iteration.job):
             return True

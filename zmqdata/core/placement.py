@@ -8,7 +8,7 @@ from typing import Protocol
 
 from zmqdata import messages as m
 from zmqdata.core.state import DispatcherState, Iteration, Task
-from zmqdata.core.targets import effective_target, may_read
+from zmqdata.core.targets import effective_target, may_read, outlives_host
 
 MOST_STREAMS = 3
 """How many streams of saves a worker writes at a time (tf.data's worker_max_concurrent_snapshots)."""
@@ -145,10 +145,7 @@ class Placement:
 
     def share_of(self, worker: str, iteration: Iteration, orphans: Sequence[Task]) -> list[Task]:
         """What a worker should host beside its own of a fixed number of tasks: orphans, then some of other hosts."""
-        hosted: dict[str, list[Task]] = {name: [] for name in self.facts if self.takes_tasks(name, iteration)}
-        for task in iteration.live_tasks:
-            if task.worker in hosted:
-                hosted[task.worker].append(task)
+        hosted = self._hosted(iteration)
         share = -(-(len(orphans) + sum(map(len, hosted.values()))) // len(hosted))
         found = list(orphans[: max(0, share - len(hosted[worker]))])
         return found + self._surplus(worker, hosted, found)
@@ -166,6 +163,25 @@ class Placement:
             surplus.append(most.pop())
             count += 1
         return surplus
+
+    def spare(self, iteration: Iteration) -> Task | None:
+        """A task for a worker that has none: of the one that hosts the most, if it hosts several.
+
+        Neither static parts, which have their own workers, nor streams of saves, which would begin their chunk again.
+        """
+        if iteration.num_shards or iteration.saving is not None or not outlives_host(iteration.job):
+            return None
+        hosted = [[task for task in tasks if task.total is None] for tasks in self._hosted(iteration).values()]
+        most = max(hosted, key=len, default=[])
+        return most[-1] if len(most) > 1 else None
+
+    def _hosted(self, iteration: Iteration) -> dict[str, list[Task]]:
+        """The tasks of each worker that may get more."""
+        hosted: dict[str, list[Task]] = {name: [] for name in self.facts if self.takes_tasks(name, iteration)}
+        for task in iteration.live_tasks:
+            if task.worker in hosted:
+                hosted[task.worker].append(task)
+        return hosted
 
     def best(self, task: Task, iteration: Iteration) -> str | None:
         """The worker with the fewest tasks among those that may host this one; None when there is none.

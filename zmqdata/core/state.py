@@ -17,7 +17,6 @@ from zmqdata.core.rounds import Rounds
 from zmqdata.core.saved import SavedChunk, Saving
 from zmqdata.core.splits import Ledger, SpentSplits, SplitCursor
 from zmqdata.core.tally import Tally
-from zmqdata.core.targets import outlives_host
 from zmqdata.messages import DatasetDescription, JobParameters, Place, TaskState
 
 FIRST_DATASET = 1000
@@ -115,10 +114,6 @@ class Iteration:
     def finished(self) -> bool:
         """Whether no element is owed to anybody, now or later."""
         return self.failure is None and self.closed and all(task.settled for task in self.tasks.values())
-
-    def kin(self, task: Task) -> list[Task]:
-        """The tasks to which comes what comes to this one: itself, or all copies, also those that are gone."""
-        return [task] if outlives_host(self.job) else list(self.tasks.values())
 
     def cursor(self, task: Task, source: int) -> SplitCursor:
         """Where the splits of a task come from."""

@@ -1,0 +1,68 @@
+"""Facts about workers that drain one after the other, in simulated worlds: tasks stay few, and stay spread."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from zmqdata.testing import SimulatedPipeline, World
+
+DRAINS = 100
+
+
+def begun(seed: int, workers: int, splits: int = 4000, num_consumers: int | None = None) -> World:
+    """A world in which workers with little room make elements for loops that take a while for all of them."""
+    job = {} if num_consumers is None else {"num_consumers": num_consumers, "finite": "drop"}
+    world = World(seed, pipeline=SimulatedPipeline(splits=splits, most=1), journalled=True, **job)
+    for _ in range(workers):
+        world.add_worker(buffer_bytes=2000)
+    for index in range(num_consumers or 1):
+        client = world.add_client(limit=20, consumer=None if num_consumers is None else index)
+        client.pace, client.gulp = 0.05, 3
+    world.run_until(lambda: world.clients[0].taken > 20)
+    return world
+
+
+def replace_worker(world: World, draw: random.Random) -> None:
+    """One worker drains, and another one comes, before or after it has left."""
+    old = draw.choice([worker for worker in world.workers if worker.alive])
+    old.drain()
+    if draw.random() < 0.5:
+        world.run_until(lambda: not old.alive)
+    world.add_worker(buffer_bytes=2000)
+    world.run_until(lambda: not old.alive)
+
+
+def spread(world: World) -> list[int]:
+    """How many tasks that are not at their end each living worker hosts, the fewest first."""
+    tasks = world.laws.state.tasks.values()
+    hosts = Counter(task.worker for task in tasks if not task.removed and task.total is None)
+    return sorted(hosts[worker.name] for worker in world.workers if worker.alive)
+
+
+@pytest.mark.parametrize(("workers", "num_consumers"), [(2, None), (4, None), (3, 2)])
+def test_a_hundred_drains_leave_tasks_few_and_spread(workers: int, num_consumers: int | None) -> None:
+    """There are never more tasks than there were workers at once, newcomers take theirs, and everything comes once."""
+    world, draw = begun(1, workers, num_consumers=num_consumers), random.Random("drains")
+    for _ in range(DRAINS):
+        replace_worker(world, draw)
+        world.clock.advance(draw.choice([0.1, 1.5]))
+        assert len(world.laws.state.tasks) <= workers + 1
+    world.clock.advance(2.0)
+    assert spread(world)[0] >= 1
+    assert spread(world)[-1] <= 2
+    finish(world)
+
+
+def finish(world: World) -> None:
+    """Lets everybody read to the end, and checks that everything came once."""
+    for client in world.clients:
+        client.pace = 0.001
+    world.run_until(lambda: world.all_done)
+    world.clock.advance(3.0)
+    if world.job.num_consumers is None:
+        world.laws.check_end()
+    else:
+        world.steps.check_end(world.pipeline.names())
