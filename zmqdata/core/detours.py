@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from zmqdata.core.continuing import outlives_host
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.state import Iteration, Task
+from zmqdata.core.targets import outlives_host
 
 HEARD_LATELY = 5.0
 """A worker that has said nothing to us either for so many seconds is busy, or lost, and not behind a cut cable."""
@@ -29,7 +29,7 @@ class Detours:
 
     def take(self, iteration: Iteration, client: str, unreached: Collection[str], now: float) -> None:
         """A client of an iteration has had nothing of the workers at some addresses for long."""
-        if not unreached or iteration.failure is not None or not outlives_host(iteration):
+        if not unreached or iteration.failure is not None or not outlives_host(iteration.job):
             return
         missed = {name for name in self.hosting.facts if self._is_missed(name, unreached, now)}
         tasks = [task for task in iteration.live_tasks if not task.settled]
