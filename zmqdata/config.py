@@ -113,7 +113,7 @@ class DispatcherConfig:
         "127.0.0.1", "address or name of this machine to listen on; 0.0.0.0: every interface", metavar="ADDR"
     )
     disconnect_grace_ms: int = milliseconds(
-        1_500,
+        1_000,
         "how long a worker may be without a connection before it is lost, in milliseconds",
         least=0,
     )

@@ -118,7 +118,7 @@ def test_a_silent_worker_is_probed_and_a_disconnected_one_given_up() -> None:
     assert cluster.all_of(m.Probe)
     assert len(cluster.core.workers) == 1
     cluster.feed(c.Unreachable("w"))
-    cluster.wait(1.25)
+    cluster.wait(0.75)
     assert len(cluster.core.workers) == 1
     cluster.wait(0.5)
     assert len(cluster.core.workers) == 0

@@ -50,7 +50,7 @@ class DispatcherTimes:
     its own worker, and the tasks of a dispatcher before for theirs.
     """
 
-    disconnect_grace: float = 1.5
+    disconnect_grace: float = 1.0
     client_timeout: float = 15.0
     client_gone_timeout: float = 60.0
     gc_timeout: float = 300.0
