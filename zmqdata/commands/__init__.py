@@ -20,6 +20,7 @@ from zmqdata.commands.consumer import (
     Finish,
     HandedOut,
     LinkBroken,
+    PartsHandedOut,
     Weave,
 )
 from zmqdata.commands.dispatcher import (
@@ -98,6 +99,7 @@ __all__ = [
     "Note",
     "PartClaimed",
     "PartLost",
+    "PartsHandedOut",
     "Peer",
     "PieceKept",
     "Produced",

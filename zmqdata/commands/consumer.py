@@ -27,9 +27,7 @@ class LinkBroken:
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
-    """Event: the training loop has taken elements ``first <= n < stop`` of a block of this task and attempt.
-
-    Events come in the order in which the elements were delivered.
+    """The training loop has taken elements ``first <= n < stop`` of a block of this task and attempt.
 
     ``size`` is the block's credit once its last element is taken, else 0. ``oldest``: somebody may go back to the place
     where so many elements had been handed out; None: nobody goes back.
@@ -41,6 +39,16 @@ class HandedOut:
     stop: int
     size: int
     oldest: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartsHandedOut:
+    """Event: the training loop has taken a delivery, or some of it, in which are elements of one block or of several.
+
+    Events come in the order in which the elements were delivered.
+    """
+
+    parts: tuple[HandedOut, ...]
 
 
 @dataclass(frozen=True, slots=True)
