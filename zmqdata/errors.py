@@ -9,7 +9,13 @@ from __future__ import annotations
 
 
 class DataServiceError(Exception):
-    """Base of every error that concerns the service or a pipeline run by it."""
+    """Base of every error that concerns the service or a pipeline run by it.
+
+    Attributes:
+        final: whether the iterator that raises it has ended; else the next call goes on behind what failed.
+    """
+
+    final: bool = False
 
 
 class InvalidArgumentError(DataServiceError, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -285,6 +286,34 @@ def test_a_job_that_others_read_is_not_begun_anew() -> None:
         with pytest.raises(zmqdata.errors.FailedPreconditionError, match="read by others"):
             next(other)
         assert len(taken(reader, 5)) == 5
+
+
+BEHIND: dict[str, Callable[[Dataset], Dataset]] = {
+    "prefetch": lambda dataset: dataset.prefetch(4),
+    "map": lambda dataset: dataset.map(int, num_parallel_calls=2),
+    "shuffle": lambda dataset: dataset.shuffle(20),
+    "interleave": lambda dataset: dataset.interleave(lambda x: Dataset.from_tensors(x).repeat(3)),
+    "cache": lambda dataset: dataset.cache(),
+    "ignore_errors": lambda dataset: dataset.prefetch(4).ignore_errors(),
+}
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_operations_behind_do_not_hide_why_a_job_cannot_go_on(name: str, tmp_path: Any) -> None:
+    """What they had taken before is pulled again; the error that comes instead is raised, and no early end."""
+    for number in range(2):
+        (tmp_path / str(number)).write_text("line\n" * 20)
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+        service = zmqdata.distribute("distributed_epoch", cluster.target, job_name="files")
+        lines = Dataset.list_files(f"{tmp_path}/*", shuffle=False).flat_map(zmqdata.TextLineDataset)
+        dataset = BEHIND[name](lines.map(len).apply(service))
+        iterator = iter(dataset)
+        taken(iterator, 3)
+        state = iterator.state_dict()
+        iterator.close()
+        (tmp_path / "0").rename(tmp_path / "2")
+        with pytest.raises(zmqdata.errors.DataLossError, match="have changed"):
+            gone_on(dataset, state)
 
 
 def test_a_changed_dataset_is_refused() -> None:

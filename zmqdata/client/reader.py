@@ -107,6 +107,7 @@ class ServiceIterator(ElementIterator):
         """
         if isinstance(delivery.failure, FailedPreconditionError) and self._shell.core.is_numbered:
             failure, delivery.failure = delivery.failure, None
+            failure.final = True
             self.close()
             raise failure
 
@@ -115,6 +116,7 @@ class ServiceIterator(ElementIterator):
         self._ended = True
         self.close()
         if error is not None:
+            error.final = True
             raise error
 
     def _check_process(self) -> None:

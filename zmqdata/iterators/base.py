@@ -68,6 +68,15 @@ def plain_state(state: Any) -> Any:
     return state.plain() if isinstance(state, Cut) else state
 
 
+def is_end(error: BaseException) -> bool:
+    """Whether an iterator that raises this has no further elements; else it stands for one of them.
+
+    >>> is_end(StopIteration()), is_end(PipelineError("the function failed"))
+    (True, False)
+    """
+    return isinstance(error, StopIteration) or getattr(error, "final", False) is True
+
+
 class ElementIterator(ABC):
     """Runs a node: yields its elements, can say where it is, and can go on from there.
 

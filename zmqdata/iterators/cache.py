@@ -151,8 +151,8 @@ class MemoryCacheIterator(ElementIterator):
                 tape.length = number
                 self.close()
                 raise
-            except DataServiceError:
-                if again:
+            except DataServiceError as error:
+                if again and not error.final:
                     continue
                 raise
             self._at = number + 1
@@ -175,7 +175,9 @@ class MemoryCacheIterator(ElementIterator):
                 self._tape.put(self._at, next(self._input))
             except StopIteration:
                 raise self._lost(self._at) from None
-            except DataServiceError:
+            except DataServiceError as error:
+                if error.final:
+                    raise
                 continue  # it was raised when the tape was recorded
             self._at += 1
 

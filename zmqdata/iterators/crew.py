@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.iterators.base import ElementIterator
+from zmqdata.iterators.base import ElementIterator, is_end
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.guarding import Outcome
 
@@ -138,6 +138,8 @@ class Crew:
                     self._finish(number)
                     return None
                 except BaseException as raised:  # it belongs to whoever takes the element
+                    if is_end(raised):  # to whoever takes the next one, if those up to here were handed out before
+                        return max(number, self.low), None, raised
                     element, error = None, raised
                     self._stopped = self._stopped or not isinstance(raised, Exception)
                 self._pulled = number + 1
@@ -191,7 +193,8 @@ class Crew:
         while not self._is_outcome_there():
             self._await_outcome()
         number, outcome = (self.low, self._results.pop(self.low)) if self._ordered else self._arrived.popleft()
-        self._count(number)
+        if outcome[1] is None or not is_end(outcome[1]):
+            self._count(number)
         if self._full and self._held() <= self.window - 1 - self.window // 4:  # waking for each would cost more
             with self._changed:
                 self._changed.notify_all()

@@ -16,7 +16,7 @@ import optree
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
-from zmqdata.iterators.base import Context, ElementIterator, call, failure, input_iterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, call, failure, input_iterator, is_end, make_iterator
 from zmqdata.iterators.carried import as_index
 from zmqdata.iterators.inference import nested_node
 from zmqdata.iterators.sources import IndexedIterator
@@ -51,9 +51,9 @@ class _CatchingIterator(UnaryIterator):
     def __next__(self) -> Any:
         try:
             return next(self._input)
-        except StopIteration:
-            raise
         except Exception as error:
+            if is_end(error):
+                raise
             return _Failed(error)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from collections import deque
@@ -10,8 +9,8 @@ from time import perf_counter
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.errors import FailedPreconditionError
-from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator
+from zmqdata.errors import DataServiceError, FailedPreconditionError
+from zmqdata.iterators.base import Context, ElementIterator, input_iterator, is_end, make_iterator
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.tuning import RAM_BUDGET, BufferSize, TunedSize
 from zmqdata.specs import AUTOTUNE
@@ -87,9 +86,10 @@ class _Pump:
                         self._pulled += 1
                         self.since += 1
                         return self._timed_pull() if self._timing else self._next()
-                except StopIteration:
-                    self.since -= 1
-                    self._end()
+                except BaseException as raised:
+                    self.since -= is_end(raised)
+                    if isinstance(raised, StopIteration):
+                        self._end()
                     raise
                 finally:
                     self._turn.release()
@@ -103,8 +103,7 @@ class _Pump:
         if error is None:
             self.since += 1
             return element
-        if not isinstance(error, StopIteration):
-            self.since += 1
+        self.since += not is_end(error)
         raise error
 
     def _wake(self) -> None:
@@ -302,8 +301,11 @@ class PrefetchIterator(ElementIterator):
             self._drop()
 
     def _drop(self) -> None:
-        with contextlib.suppress(Exception):  # it was handed out already, before the state was taken
+        try:
             next(self._source)
+        except Exception as error:  # it was handed out already, before the state was taken
+            if isinstance(error, DataServiceError) and error.final:
+                raise  # such as why a job could not go on: nothing comes behind it
 
     def close(self) -> None:
         self._ended = True

@@ -239,6 +239,8 @@ class IgnoreErrorsIterator(UnaryIterator):
             try:
                 return next(self._input)
             except (PipelineError, DataLossError) as error:
+                if error.final:
+                    raise
                 if self._log_warning:
                     _log.warning("%s left out an element: %s", self._node.label, error)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator, mixed_seed
+from zmqdata.iterators.base import Context, ElementIterator, input_iterator, is_end, make_iterator, mixed_seed
 from zmqdata.iterators.trail import Trail
 
 _DRAWS = 1024  # random numbers made at a time; which ones is a function of the seed and the number of the draw
@@ -105,8 +105,8 @@ class ShuffleIterator(ElementIterator):
         except StopIteration:
             self._note_filled(trail.pulled)
             self._ended = True
-        except BaseException:
-            self._note_filled(trail.pulled - 1)
+        except BaseException as error:
+            self._note_filled(trail.pulled - (not is_end(error)))
             raise
         self._first = trail.pulled
 

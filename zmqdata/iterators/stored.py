@@ -238,7 +238,9 @@ class FileCacheIterator(ElementIterator):
                 f"the input of {self._node.label} has fewer elements than when the state was taken: restore on the "
                 "same input only"
             ) from None
-        except DataServiceError:
+        except DataServiceError as error:
+            if error.final:
+                raise
             return 0
         return 1
 

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakMethod
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.iterators.base import ElementIterator
+from zmqdata.iterators.base import ElementIterator, is_end
 
 _MOST_MARKS = 64
 
@@ -44,15 +44,16 @@ class Trail:
         return oldest() if oldest is not None else self.pulled
 
     def pull(self) -> Any:
-        """The next element, which gets the number that ``pulled`` was. A failing element counts, too."""
+        """The next element, which gets the number that ``pulled`` was. A failing element counts, too, the end not."""
         number = self.pulled
         if number >= self._due:
             self._mark(number)
         self.pulled = number + 1
         try:
             return self._next()
-        except StopIteration:
-            self.pulled = number
+        except BaseException as error:
+            if is_end(error):
+                self.pulled = number
             raise
 
     def _mark(self, number: int) -> None:
@@ -96,8 +97,10 @@ class Trail:
                     f"the input has {number} elements now and had {pulled} or more when the state was taken: restore "
                     "on the same input only"
                 ) from None
-            except Exception:  # noqa: S112 - it was raised where it belonged, before the state was taken
-                continue
+            except Exception as error:
+                if is_end(error):
+                    raise  # such as why a job could not go on: nothing comes behind it
+                continue  # it was raised where it belonged, before the state was taken
             if number in wanted:
                 found[number] = element
         return found
