@@ -96,14 +96,25 @@ def test_who_asks_no_more_is_forgotten() -> None:
 
 
 def test_a_state_is_for_one_client() -> None:
-    """A second one that brings the same is refused, until the first asks no more."""
+    """A second one that brings the same is told to wait, and refused while the first goes on asking."""
     desk = Desk()
     desk.bring("one", 1)
     desk.bring("other", 1)
-    assert "loaded by another client" in desk.sent(m.RequestRefused).text
-    desk.wait(6.0)
+    assert "another client, which loads the state of consumer 1" in desk.sent(m.ResumeAwaited).missing
+    desk.wait(8.0, lambda: desk.bring("one", 1))
     desk.bring("other", 1)
-    assert desk.sent(m.ResumeAwaited).client == "other"
+    assert "loaded by another client" in desk.sent(m.RequestRefused).text
+
+
+def test_who_is_started_again_takes_the_place_of_who_was_killed() -> None:
+    """Its first asks come while the dispatcher does not know that the former one is gone; it need only wait."""
+    desk = Desk()
+    desk.bring("killed", 1)
+    desk.bring("again", 1)
+    desk.bring("zero", 0)
+    assert not desk.all_of(m.IterationOpened), "the one that was killed would be waited for"
+    desk.wait(6.0, lambda: desk.bring("again", 1))
+    assert next(iter(desk.core.state.iterations.values())).consumers == {0: "zero", 1: "again"}
 
 
 def test_a_job_with_living_readers_is_left_alone() -> None:

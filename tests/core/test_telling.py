@@ -110,6 +110,19 @@ def test_what_is_waited_for_is_named() -> None:
     assert waiting(60.0, tasks).endswith("from a new host, w:1")
 
 
+def test_for_whom_a_state_waits_is_named() -> None:
+    """Until the iteration is open, when it is forgotten; what is said to another client does not count."""
+    listener = Listener()
+    listener.telling.heard = 100.0
+    listener.telling.waits(m.ResumeAwaited("other", "nobody"), "me")
+    assert listener.complain(20.0, opened=False) == ""
+    listener.telling.waits(m.ResumeAwaited("me", "the state of consumer 1"), "me")
+    listener.complain(30.0, opened=False)
+    assert listener.complain(40.0, opened=False) == "waiting for 10 s for the state of consumer 1"
+    listener.telling.joined(opened())
+    assert "no worker" in listener.complain(50.0)
+
+
 def test_nothing_is_missing_while_there_is_something_to_hand_out() -> None:
     """The time is counted from when the training loop began to wait."""
     listener = Listener()

@@ -20,6 +20,8 @@ LIVING_PATIENCE = 3.0
 """Seconds in which a reader that closes has said so, and one that has died is found out or not."""
 OFFER_PATIENCE = 5.0
 """Who has not repeated an ask for so long is gone, and another may bring the same part."""
+RIVAL_PATIENCE = OFFER_PATIENCE + 2.0
+"""Seconds for which another waits: who brought it may have been killed, and started again at once."""
 
 
 @dataclass
@@ -34,9 +36,13 @@ class Offer:
 
 @dataclass
 class Gathering:
-    """The parts of a job that have come so far, by consumer or by the client that each was taken from."""
+    """The parts of a job that have come so far, by consumer or by the client that each was taken from.
+
+    ``rivals``: who else brings one of them, and since when.
+    """
 
     since: float
+    rivals: dict[str, float] = field(default_factory=dict)
     offers: dict[int | str, Offer] = field(default_factory=dict)
 
     @property
@@ -51,6 +57,11 @@ class Gathering:
             return [consumer for consumer in range(self.job.num_consumers) if consumer not in self.offers]
         wanted = {part for offer in self.offers.values() for part in offer.checkpoint.parts}
         return sorted(wanted - self.offers.keys(), key=str)
+
+    def rivalry(self, now: float) -> str:
+        """Who is waited for until it is known which of two clients goes on; "" where nobody is in doubt."""
+        disputed = any(now - since < RIVAL_PATIENCE for since in self.rivals.values())
+        return f"one of two clients that load the same state of job {self.job.name} to be gone" if disputed else ""
 
     @property
     def awaited(self) -> str:
@@ -92,22 +103,26 @@ class Incarnations:
         try:
             checkpoint = read_checkpoint(ask, dataset)
             joined((checkpoint,), sources)
-            gathering = self._take(Offer(peer, ask, checkpoint, now), now)
+            in_the_way = self._take(Offer(peer, ask, checkpoint, now), now)
         except DataServiceError as error:
             self.out.refuse(peer, ask.client, type(error), str(error))
             return None
-        readers = self._readers(ask.job.name, now)
+        if in_the_way:
+            self.out.send(peer, m.ResumeAwaited(ask.client, in_the_way))
+            return None
+        gathering, readers = self.gatherings[ask.job.name], self._readers(ask.job.name, now)
         if self._is_occupied(gathering, readers, now):
             self._refuse_all(ask.job.name, FailedPreconditionError, _occupied(ask.job.name))
             return None
-        in_the_way = f"{len(readers)} former readers of job {ask.job.name} to be gone" if readers else ""
-        awaited = gathering.awaited or in_the_way
+        former = f"{len(readers)} former readers of job {ask.job.name} to be gone" if readers else ""
+        awaited = gathering.awaited or gathering.rivalry(now) or former
         if awaited:
             self.out.send(peer, m.ResumeAwaited(ask.client, awaited))
             return None
         return self.gatherings.pop(ask.job.name)
 
-    def _take(self, offer: Offer, now: float) -> Gathering:
+    def _take(self, offer: Offer, now: float) -> str:
+        """Takes a part; the text says who brings it already, and may be gone."""
         job, consumer = offer.ask.job, offer.ask.reader.consumer_index
         existing = self.out.state.jobs.get(job.name)
         if existing is not None and existing.save is not None:
@@ -117,11 +132,14 @@ class Incarnations:
         known = gathering.offers.get(part)
         if known is not None and known.ask.client != offer.ask.client and now - known.heard < OFFER_PATIENCE:
             who = "this reader" if consumer is None else f"consumer {consumer}"
+            if now - gathering.rivals.setdefault(offer.ask.client, now) < RIVAL_PATIENCE:
+                return f"another client, which loads the state of {who} of job {job.name}, to be gone"
             raise FailedPreconditionError(
                 f"The state of {who} of job {job.name} is being loaded by another client. Each state is for one reader."
             )
+        gathering.rivals.pop(offer.ask.client, None)
         gathering.offers[part] = offer
-        return gathering
+        return ""
 
     def _is_occupied(self, gathering: Gathering, readers: list[Member], now: float) -> bool:
         """Whether others read the job and go on with that. Of several, one may be about to load its state, too."""

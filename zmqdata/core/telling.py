@@ -65,6 +65,7 @@ class Telling:
 
     def joined(self, opened: m.IterationOpened) -> None:
         """Tells what others have read before."""
+        self.awaited = ""
         if self.reader.consumer_index is not None:
             if opened.step:
                 who = f"consumer {self.reader.consumer_index} of job {self.job!r}"
@@ -151,6 +152,8 @@ class Telling:
                 f"no answer from the dispatcher at {self.service} for {silence:.0f} s; still trying "
                 f"(dispatcher_timeout={self.patience:g} s){lease}"
             )
+        if self.awaited:
+            return f"waiting for {starved:.0f} s for {self.awaited}"
         if not tasks.tasks and not tasks.closed:
             return f"waiting for {starved:.0f} s: no worker has registered at {self.service}"
         plan = tasks.plan
