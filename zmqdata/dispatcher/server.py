@@ -273,7 +273,7 @@ def silence_of(config: DispatcherConfig) -> int:
 
     Example:
         >>> silence_of(DispatcherConfig()), silence_of(DispatcherConfig(worker_timeout_ms=1_000))
-        (5900, 1000)
+        (6400, 1000)
     """
     least = min(config.worker_timeout_ms, LEAST_SILENCE_MS)
     return max(least, config.worker_timeout_ms - config.disconnect_grace_ms - NOTICING_MS)

@@ -11,7 +11,7 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators.base import Context, Stackable, failure, make_iterator
+from zmqdata.iterators.base import Context, Cut, Stackable, failure, is_end, make_iterator
 from zmqdata.iterators.transforms import UnaryIterator
 from zmqdata.ragged import RaggedTensor, concatenate
 from zmqdata.shapes import without_width
@@ -27,7 +27,9 @@ _SCALARS: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64, c
 class BatchIterator(UnaryIterator):
     """Stacks consecutive elements; rows of a source in memory are taken together.
 
-    When an element fails, the batch that it belongs to fails, and the next one begins after it, as in tf.data.
+    When an element fails, the batch that it belongs to fails, and the next one begins after it, as in tf.data. When the
+    input ends with an error, what it had given for the batch is kept: the state is that of before the batch, if it
+    costs nothing to note that.
     """
 
     def __init__(self, node: nodes.Batch, context: Context) -> None:
@@ -35,11 +37,13 @@ class BatchIterator(UnaryIterator):
         self._size = min(node.batch_size, sys.maxsize)
         self._least = node.batch_size if node.drop_remainder else 1
         self._stackable = self._input if isinstance(self._input, Stackable) else None
+        self._notes: bool | None = None
+        self._broken_off: Cut | None = None
 
     def __next__(self) -> Any:
         if self._stackable is not None:
             return self._next_stacked(self._stackable)
-        elements = list(islice(self._input, self._size))
+        elements = self._next_elements()
         if len(elements) < self._least:
             raise StopIteration
         try:
@@ -47,8 +51,26 @@ class BatchIterator(UnaryIterator):
         except Exception as error:
             raise failure(self._node, error) from error
 
+    def _next_elements(self) -> list[Any]:
+        if self._notes is None:
+            self._notes = isinstance(self._input.state(), Cut)
+        before = self._input.state() if self._notes else None
+        try:
+            return list(islice(self._input, self._size))
+        except Exception as error:
+            if is_end(error):
+                self._broken_off = before
+            raise
+
     def _join(self, elements: list[Any]) -> Any:
         return stack(elements)
+
+    def state(self) -> Any:
+        return super().state() if self._broken_off is None else self._broken_off
+
+    def restore(self, state: Any) -> None:
+        super().restore(state)
+        self._broken_off = None
 
     def _next_stacked(self, source: Stackable) -> Any:
         missing, parts = self._size, []
