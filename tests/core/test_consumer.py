@@ -44,7 +44,7 @@ class Reader(Transcript):
         self.feed(c.Arrived(self.link, m.EndOfTask(self.number, task, attempt, total)))
 
     def take(self, first: int, stop: int, task: int = 1, attempt: int = 1, size: int = 0) -> None:
-        self.feed(c.PartsHandedOut((c.HandedOut(task, attempt, first, stop, size),)))
+        self.feed(c.HandedOut(task, attempt, first, stop, size))
 
     def streams(self) -> list[m.StreamGrant]:
         return [stream for grant in self.all_of(m.Grant) for stream in grant.streams]

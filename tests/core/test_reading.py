@@ -29,8 +29,7 @@ class Client:
         return "not current" if found is None else self.reading.take(found, header, "content")
 
     def take(self, task: int, first: int, stop: int, size: int = 0, attempt: int = 1) -> m.StreamGrant | None:
-        grants = self.reading.hand_out(c.HandedOut(task, attempt, first, stop, size))
-        return grants["w"][0] if "w" in grants else None
+        return self.reading.hand_out(c.HandedOut(task, attempt, first, stop, size))
 
 
 def test_blocks_are_delivered_as_they_come() -> None:

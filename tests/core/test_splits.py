@@ -14,7 +14,6 @@ from zmqdata.core.splits import (
     cut_ledger,
     lease_seconds,
     lease_size,
-    own_lease_size,
 )
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
@@ -80,12 +79,6 @@ def test_leases_shrink_towards_the_end() -> None:
     """No task gets more than half of its share of what remains, and never less than one split."""
     assert lease_size(100, 0.1, 40, 4) == 5
     assert lease_size(100, 0.1, 0, 0) == 1
-
-
-def test_splits_that_are_for_one_task_come_many_at_a_time() -> None:
-    """There is nothing to share: the first lease is large, and those that follow grow as others do."""
-    assert own_lease_size(0, 0.0) == 64
-    assert own_lease_size(64, 0.1) == lease_size(64, 0.1, None, 1) == 512
 
 
 def test_the_pace_says_how_long_a_lease_lasts() -> None:

@@ -53,10 +53,8 @@ class Consumer:
         self.delivered.clear()
         return found
 
-    def take(self, task: int, first: int, count: int = 1, size: int = 0) -> list[tuple[int, int]]:
-        """Returns which tasks' worker is told at once, and how much was taken of them."""
-        grants = self.reading.hand_out(c.HandedOut(task, self.attempt, first, first + count, size))
-        return [(grant.task, grant.handed_out) for grant in grants.get("w", [])]
+    def take(self, task: int, first: int, count: int = 1, size: int = 0) -> None:
+        self.reading.hand_out(c.HandedOut(task, self.attempt, first, first + count, size))
 
 
 def test_elements_come_in_the_order_of_steps() -> None:
@@ -192,24 +190,3 @@ def test_a_weave_is_reported_element_by_element() -> None:
     consumer.take(9, 1, 2)
     consumer.take(7, 2)
     assert (consumer.reading.steps, consumer.reading.waiting) == (9, 0)
-
-
-def test_workers_are_told_together_when_nothing_is_left() -> None:
-    """While something can be taken, nobody waits for more of one task; then all windows that are used up widen."""
-    consumer = Consumer(V(0, ((7, 0), (8, 0))))
-    consumer.arrives(7, 0, 2)
-    consumer.arrives(8, 0, 2)
-    assert [consumer.take(7, 0), consumer.take(8, 0), consumer.take(7, 1, size=20)] == [[], [], []]
-    widths = {task: window.window.bytes for task, window in consumer.reading.tasks.items()}
-    assert sorted(consumer.take(8, 1, size=20)) == [(7, 2), (8, 2)]
-    assert all(task.window.bytes == 2 * widths[number] for number, task in consumer.reading.tasks.items())
-    consumer.arrives(7, 2)
-    assert consumer.take(7, 2) == [(7, 3)]
-
-
-def test_much_that_was_taken_is_told_at_once() -> None:
-    """A quarter of what may be on its way makes room for more, whatever else there is to take."""
-    consumer = Consumer(V(0, ((7, 0), (8, 0))))
-    consumer.arrives(7, 0, 2)
-    consumer.arrives(8, 0, 2)
-    assert consumer.take(7, 0, size=1 << 18) == [(7, 1)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +18,6 @@ from zmqdata.failures import decode_failure
 from zmqdata.messages import TaskDefinition
 from zmqdata.pipelines import pack_pipeline
 from zmqdata.splits import Split
-from zmqdata.worker.relay import Relays
 from zmqdata.worker.runner import TaskRunner
 from zmqdata.worker.states import StateTaker
 
@@ -140,19 +138,13 @@ PATIENCE = 10.0
 
 
 @contextmanager
-def running(
-    dataset: Dataset, reason: str = "", relays: Relays | None = None, task: int = 1
-) -> Iterator[tuple[TaskRunner, queue.SimpleQueue[Any]]]:
-    """A runner of this pipeline, and what it posts. ``relays``: it is read in turn with others."""
+def running(dataset: Dataset, reason: str = "") -> Iterator[tuple[TaskRunner, queue.SimpleQueue[Any]]]:
+    """A runner of this pipeline, and what it posts."""
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     packed = pack_pipeline(dataset.node)
-    consumers, finite = (None, None) if relays is None else (1, "drop")
-    definition = TaskDefinition(
-        task, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), (), num_consumers=consumers, finite=finite
-    )
+    definition = TaskDefinition(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ())
     command = c.StartTask(definition, packed.encoded, reason)
-    told = (events.put, "tcp://w", lambda: False, lambda digest: None, 1 << 30, None, relays)
-    runner = TaskRunner(command, *told)
+    runner = TaskRunner(command, events.put, "tcp://w", lambda: False, lambda digest: None, 1 << 30)
     runner.start()
     yield runner, events
     runner.stop()
@@ -178,78 +170,3 @@ def test_a_pipeline_that_cannot_be_opened_fails_the_task() -> None:
         assert isinstance(failed, c.TaskFailed)
         error = decode_failure(failed.failure)
         assert (type(error), str(error)) == (FailedPreconditionError, "the part is lost")
-
-
-class Gate:
-    """Where a pipeline stays until the test lets it go on."""
-
-    now: Gate
-
-    def __init__(self) -> None:
-        self.entered, self.leave = threading.Event(), threading.Event()
-
-    @classmethod
-    def new(cls) -> Gate:
-        cls.now = cls()
-        return cls.now
-
-
-def stick(x: Any) -> Any:
-    """Stays at 3."""
-    if x == 3:
-        Gate.now.entered.set()
-        Gate.now.leave.wait(PATIENCE)
-    return x
-
-
-def made_of(events: queue.SimpleQueue[Any]) -> list[tuple[int, int]]:
-    """First and stop of the blocks of a task up to its end."""
-    blocks = []
-    while not isinstance(made := events.get(timeout=PATIENCE), c.Exhausted):
-        blocks.append((made.first, made.first + made.count))
-    return blocks
-
-
-def test_tasks_that_are_read_in_turn_end_their_blocks_together() -> None:
-    """At multiples of powers of two: whoever weaves them together uses them up together."""
-    relays = Relays()
-    with running(Dataset.range(500), relays=relays) as one, running(Dataset.range(500), relays=relays, task=2) as two:
-        for runner, _ in (one, two):
-            runner.allow(1 << 20)
-        for blocks in (made_of(one[1]), made_of(two[1])):
-            assert [first for first, _ in blocks] == [0, *(stop for _, stop in blocks[:-1])]
-            assert blocks[-1][1] == 500
-            assert all(stop % (1 << (stop - first).bit_length() - 1) == 0 for first, stop in blocks[:-1])
-
-
-def test_a_task_that_is_stuck_holds_up_others_until_it_is_given_up() -> None:
-    """One at a time makes elements; who is not wanted any more gives its turn to the next."""
-    gate = Gate.new()
-    relays = Relays()
-    with (
-        running(Dataset.range(5).map(stick), relays=relays) as (stuck, _),
-        running(Dataset.range(3), relays=relays, task=2) as (other, others),
-    ):
-        stuck.allow(1 << 20)
-        assert gate.entered.wait(PATIENCE)
-        other.allow(1 << 20)
-        assert others.empty()
-        stuck.stop()
-        assert sum(stop - first for first, stop in made_of(others)) == 3
-        gate.leave.set()
-
-
-def test_a_turn_that_lasts_too_long_is_no_reason_to_wait() -> None:
-    """What was made in it is handed over when somebody waits, as soon as one looks after the turn should have ended."""
-    gate = Gate.new()
-    with running(Dataset.range(5).map(stick), relays=Relays()) as (runner, events):
-        runner.allow(1 << 20)
-        assert gate.entered.wait(PATIENCE)
-        runner.flush()
-        got = 0
-        while got < 3:
-            runner.look()
-            if not events.empty():
-                got += events.get().count
-        gate.leave.set()
-        assert isinstance(made_of(events)[-1], tuple)

@@ -169,9 +169,9 @@ class ReaderShell:
         else:
             self._report(first.report_taken(self.cuts.oldest))
 
-    def _report(self, parts: list[c.HandedOut]) -> None:
-        if parts:
-            self._handle(c.PartsHandedOut(tuple(parts)))
+    def _report(self, events: list[c.HandedOut]) -> None:
+        for event in events:
+            self._handle(event)
 
     def _close(self) -> None:
         self._report_partly()

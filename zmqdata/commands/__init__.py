@@ -20,7 +20,6 @@ from zmqdata.commands.consumer import (
     Finish,
     HandedOut,
     LinkBroken,
-    PartsHandedOut,
     Weave,
 )
 from zmqdata.commands.dispatcher import (
@@ -99,7 +98,6 @@ __all__ = [
     "Note",
     "PartClaimed",
     "PartLost",
-    "PartsHandedOut",
     "Peer",
     "PieceKept",
     "Produced",

@@ -27,7 +27,9 @@ class LinkBroken:
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
-    """The training loop has taken elements ``first <= n < stop`` of a block of this task and attempt.
+    """Event: the training loop has taken elements ``first <= n < stop`` of a block of this task and attempt.
+
+    Events come in the order in which the elements were delivered.
 
     ``size`` is the block's credit once its last element is taken, else 0. ``oldest``: somebody may go back to the place
     where so many elements had been handed out; None: nobody goes back.
@@ -39,16 +41,6 @@ class HandedOut:
     stop: int
     size: int
     oldest: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PartsHandedOut:
-    """Event: the training loop has taken a delivery, or some of it, in which are elements of one block or of several.
-
-    Events come in the order in which the elements were delivered.
-    """
-
-    parts: tuple[HandedOut, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.lease import ClientLease
-from zmqdata.core.reading import Grants, Reading, ReadTask
+from zmqdata.core.reading import Reading, ReadTask
 from zmqdata.core.readlinks import LinkProfile, ReadLinks
 from zmqdata.core.standing import Standing
 from zmqdata.core.stepping import Stepping
@@ -86,7 +86,7 @@ class ConsumerCore:
             c.Received: self._received,
             c.Tick: lambda event, now: self._tick(now),
             c.Arrived: self._arrived,
-            c.PartsHandedOut: self._handed_out,
+            c.HandedOut: self._handed_out,
             c.LinkBroken: lambda event, now: self.links.broken(event, now),
             c.CloseRequested: lambda event, now: self._close(now),
         }
@@ -330,15 +330,12 @@ class ConsumerCore:
         self.links.reported(message, now)
         self.telling.count_skipped(message.link, message.skipped)
 
-    def _handed_out(self, event: c.PartsHandedOut, now: float) -> None:
-        grants: Grants = {}
-        for part in event.parts:
-            for address, streams in self.reading.hand_out(part).items():
-                grants.setdefault(address, []).extend(streams)
-            self.reading.settle(part.oldest)
-            self._unreported_bytes += part.size
-        for address, streams in grants.items():
-            self.links.grant(address, *streams)
+    def _handed_out(self, event: c.HandedOut, now: float) -> None:
+        grant = self.reading.hand_out(event)
+        self.reading.settle(event.oldest)
+        if grant is not None:
+            self.links.grant(self.reading.tasks[event.task].place.address, grant)
+        self._unreported_bytes += event.size
         self._report_soon(now)
         self._ask_on(now)
 

@@ -25,7 +25,7 @@ from zmqdata.core.placement import MOST_STREAMS, Placement, WorkerFacts
 from zmqdata.core.places import Places
 from zmqdata.core.resuming import changed_files
 from zmqdata.core.saves import Saves
-from zmqdata.core.splits import lease_seconds, lease_size, own_lease_size
+from zmqdata.core.splits import lease_seconds, lease_size
 from zmqdata.core.state import DispatcherState, Iteration, Task
 from zmqdata.core.takeback import TakingBack
 from zmqdata.errors import DataLossError, FailedPreconditionError, NotFoundError
@@ -370,10 +370,8 @@ class DispatcherCore:
         leases = self.hosting.facts[task.worker].leases.setdefault(task.task, {})
         size, since = leases.get(ask.source, (0, now))
         seconds = lease_seconds(size, ask.pace, now - since)
-        if iteration.job.num_tasks is None:
-            size = lease_size(size, seconds, cursor.remaining(ask.repetition), iteration.running)
-        else:
-            size = own_lease_size(size, seconds)
+        sharing = iteration.running if iteration.job.num_tasks is None else 1
+        size = lease_size(size, seconds, cursor.remaining(ask.repetition), sharing)
         split = cursor.peek(ask.repetition, size)
         leases[ask.source] = (size, now)
         self.out.commit(u.AssignSplitsUpdate(task.task, ask.source, split))

@@ -113,11 +113,11 @@ class ReadLinks:
             elif now - link.granted >= REPEAT:
                 self._grant_all(link, now)
 
-    def grant(self, address: str, *streams: m.StreamGrant) -> None:
-        """Tells the worker at an address how far some of its streams may go."""
+    def grant(self, address: str, stream: m.StreamGrant) -> None:
+        """Tells the worker at an address how far one of its streams may go."""
         link = self.by_address.get(address)
         if link is not None and link.opened:
-            self._do(c.Send(address, m.Grant(link.name, link.seen, streams)))
+            self._do(c.Send(address, m.Grant(link.name, link.seen, (stream,))))
 
     def _grant_all(self, link: ReadLink, now: float) -> None:
         link.granted = now

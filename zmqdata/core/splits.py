@@ -15,7 +15,6 @@ from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
 
 RAMP_SECONDS = 0.25
 STEADY_SECONDS = 10.0
-FIRST_OWN = 64
 MOST_REPETITIONS = 16
 """Of a source, those with splits that were used up: so many are told apart, older ones are over."""
 
@@ -190,16 +189,6 @@ def lease_size(previous: int, seconds: float, remaining: int | None, tasks: int)
     if remaining is not None:
         size = min(size, -(-remaining // (2 * max(1, tasks))))
     return max(1, size)
-
-
-def own_lease_size(previous: int, seconds: float) -> int:
-    """How many splits a task gets now that nobody else may get: there is nothing to share, only messages to save.
-
-    Args:
-        previous: size of the task's last lease, 0 for none.
-        seconds: how long the last lease lasted.
-    """
-    return lease_size(previous, seconds, None, 1) if previous else FIRST_OWN
 
 
 def lease_seconds(previous: int, pace: float, since: float) -> float:

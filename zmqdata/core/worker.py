@@ -312,7 +312,7 @@ class WorkerCore:
             task.busy, task.crumb = event.seconds, event.crumb
 
     def _allow(self, task: HostedTask) -> None:
-        if task.allow(self.profile.buffer_bytes, self.profile.cache_bytes, self._is_usable, self._definitions):
+        if task.allow(self.profile.buffer_bytes, self.profile.cache_bytes, self._is_usable):
             self._do(c.AllowProduction(*task.key, task.allowed, task.unread))
 
     # --- distribution

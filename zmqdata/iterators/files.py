@@ -27,8 +27,8 @@ class ListFilesIterator(IndexedIterator):
     def __next__(self) -> str:
         if not self._listed:
             self._list()
-        (index,) = self._next_range(1)
-        return self._names[(index - self._first) // self._stride]
+        start, _ = self._next_range(1)
+        return self._names[start - self._first]
 
     def _list(self) -> None:
         names = nodes.matching_files(self._node.patterns)
@@ -45,8 +45,6 @@ class FilesIterator(IndexedIterator):
     A file that cannot be opened is the failure of one element.
     """
 
-    _is_within = True
-
     def __init__(self, node: Any, context: Context) -> None:
         super().__init__(context, len(node.filenames))
         self._node = node
@@ -61,14 +59,14 @@ class FilesIterator(IndexedIterator):
         try:
             self._file = open_binary(node.filenames[self._next], node.compression_type, node.buffer_size)
         except OSError as error:
-            self._next += self._stride
+            self._next += 1
             raise failure(node, error) from error
         return self._file
 
     def _end_file(self) -> None:
         self.close()
         self._offset = 0
-        self._next += self._stride
+        self._next += 1
 
     def state(self) -> Any:
         return [super().state(), self._offset]

@@ -256,8 +256,7 @@ class SimulatedClient(Node):
         size = header.size if stop == header.count else 0
         if self._had_as != self.core.client:  # it was given up: what it had before is no part of where it is now
             self.had, self._had_as = Had(), self.core.client
-        part = c.HandedOut(header.task, header.attempt, header.first + first, header.first + stop, size)
-        self.feed(c.PartsHandedOut((part,)))
+        self.feed(c.HandedOut(header.task, header.attempt, header.first + first, header.first + stop, size))
         self.had.add(header.task, header.first + first, taking.names[first:stop])
         if self._moments.random() < CHECKPOINTS:
             self.check_standing()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from msgspec.structs import replace
@@ -91,7 +90,6 @@ class LedgerProvider:
         clock: the time in seconds.
         source: its number among those of the task, as its states tell it.
         base: the number of the first of the entries; those before are not needed any more.
-        away: entered while a source waits for splits.
     """
 
     def __init__(
@@ -101,9 +99,7 @@ class LedgerProvider:
         clock: Callable[[], float] = time.monotonic,
         source: int = 0,
         base: int = 0,
-        away: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        self._away = away
         self._entries = list(entries)
         self._base = base
         self._source = source
@@ -129,32 +125,25 @@ class LedgerProvider:
         self._pacer.use_up()
         while not self._ended:
             piece = self._next_piece()
-            if piece is None:
-                with self._away():
-                    self._await_entry()
-            elif piece.repetition < self._repetition:
+            if piece.repetition < self._repetition:
                 continue
-            elif piece.is_end:
-                self._ended = True
-            else:
+            if not piece.is_end:
                 self._pacer.give(piece.size)
                 return piece
+            self._ended = True
         return None
 
-    def _next_piece(self) -> Split | None:
+    def _next_piece(self) -> Split:
         """Up to ``Pacer.size`` splits of an entry, all of one that is not wanted any more, or an end mark.
 
-        None where there is no entry yet.
+        Sources know nothing of steps: they get such splits one by one.
         """
         with self._changed:
-            if self._offset:
-                self._turn_over()  # what followed was given back
-            if self._at == self._length:
-                return None
-            self._waiting = False
+            self._await_entry()
             entry = self._entry(self._at)
             wanted = entry.repetition >= self._repetition
-            stop = min(self._offset + self._pacer.size, entry.size) if wanted else entry.size
+            most = self._pacer.size if entry.step == 1 else 1
+            stop = min(self._offset + most, entry.size) if wanted else entry.size
             piece = entry.part(self._offset, stop)
             if piece.size == 1:
                 piece = replace(piece, stop=piece.start + 1, step=1)
@@ -170,14 +159,16 @@ class LedgerProvider:
             self._at, self._offset = self._at + 1, 0
 
     def _await_entry(self) -> None:
-        with self._changed:
-            if self._at == self._length:
-                self._waiting = True
-                self._want(self._repetition, self._at, True, self._pacer.pace)
-            while self._at == self._length:
-                if self._stopped:
-                    raise Stopped
-                self._changed.wait()
+        if self._offset:
+            self._turn_over()  # what followed was given back
+        if self._at == self._length:
+            self._waiting = True
+            self._want(self._repetition, self._at, True, self._pacer.pace)
+        while self._at == self._length:
+            if self._stopped:
+                raise Stopped
+            self._changed.wait()
+        self._waiting = False
 
     def _ask_ahead(self, size: int) -> None:
         """Asks for the next entry while there is work for about another piece."""

@@ -1,4 +1,4 @@
-"""The task runner: runs one pipeline in a thread of its own or, with others that are read in turn, in one of theirs.
+"""The task runner: a thread that runs one pipeline.
 
 User code runs here and nowhere else. What it makes becomes blocks in ``worker.output`` and is handed to the worker's
 loop as events; it waits when it has produced as much as it may.
@@ -10,8 +10,7 @@ import hashlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 
 from zmqdata import commands as c
 from zmqdata.blocks import Compression
@@ -29,7 +28,6 @@ from zmqdata.worker.crumbs import CrumbFile
 from zmqdata.worker.ledger import LedgerProvider, Stopped
 from zmqdata.worker.output import Output
 from zmqdata.worker.quarantine import TaskQuarantine
-from zmqdata.worker.relay import Relays, Stint
 from zmqdata.worker.states import StateTaker, decoded
 from zmqdata.worker.watch import TaskWatch, WatchedProvider
 
@@ -60,7 +58,7 @@ def _context(
 
 
 class TaskRunner:
-    """Runs one attempt of one task.
+    """Runs one attempt of one task in a thread of its own.
 
     Args:
         command: the task's lineage, and its packed pipeline or the reason why there is none.
@@ -70,7 +68,6 @@ class TaskRunner:
         find_part: gives the content of a part of the pipeline by its digest.
         window: the bytes of a cross-trainer cache.
         crumbs: where it notes what it is at.
-        relays: tells with which others it takes turns in one thread.
     """
 
     def __init__(
@@ -82,11 +79,8 @@ class TaskRunner:
         find_part: FindPart,
         window: int = 0,
         crumbs: CrumbFile | None = None,
-        relays: Relays | None = None,
     ) -> None:
         self.definition = definition = command.definition
-        self._relay = None if relays is None else relays.of(definition)
-        self._stint = Stint()
         self.key = (definition.task, definition.attempt)
         self.quarantine = TaskQuarantine(definition.task)
         self.watch = TaskWatch(crumbs or CrumbFile(), definition)
@@ -108,24 +102,15 @@ class TaskRunner:
         self._allowed = 0
         self._most: int | None = None
         self._stopped = False
-        self._awaited = False
-        self._emitted = 0  # before this turn
         self._changed = threading.Condition()
-        self._begun, self._ended = False, threading.Event()
-        self._carrier = 0
-        self._life = self._live()
+        self._thread = threading.Thread(target=self._run, name=f"zmqdata-task-{definition.task}", daemon=True)
 
     def _provider(self, source: int, entries: Sequence[Split]) -> LedgerProvider:
         def want(repetition: int, have: int, waiting: bool, pace: float) -> None:
             self._post(c.SplitsWanted(*self.key, source, repetition, have, waiting, pace))
 
         base = self.definition.bases[source] if self.definition.bases else 0
-        return LedgerProvider(entries, want, source=source, base=base, away=self._away)
-
-    def _away(self) -> AbstractContextManager[None]:
-        """While a source waits for splits: the turn is for others. Threads of the pipeline have none to give."""
-        mine = threading.get_ident() == self._carrier
-        return self._relay.away(self) if self._relay is not None and mine else nullcontext()
+        return LedgerProvider(entries, want, source=source, base=base)
 
     def _tell(self, event: object) -> None:
         """Posts an event, and before it how far the sources are if that has changed. From any thread."""
@@ -139,11 +124,7 @@ class TaskRunner:
     # --- from the worker's loop
 
     def start(self) -> None:
-        self._begun = True
-        if self._relay is not None:
-            self._relay.add(self)
-        else:
-            threading.Thread(target=self._run, name=f"zmqdata-task-{self.key[0]}", daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
         """Ends the runner soon; user code that is running now is left to finish and is not heard any more."""
@@ -153,13 +134,12 @@ class TaskRunner:
         self.watch.abandon()
         for provider in self.providers:
             provider.stop()
-        if self._relay is not None:
-            self._relay.leave(self)
-            self._relay.wake(self)
 
     def join(self, timeout: float) -> bool:
-        """Waits for its end; False when user code still keeps it."""
-        return not self._begun or self._ended.wait(timeout)
+        """Waits for the thread; False when user code still keeps it."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     def allow(self, size: int, elements: int | None = None) -> None:
         """Lets it produce until its blocks add up to ``size`` bytes, or there are so many ``elements``."""
@@ -167,63 +147,24 @@ class TaskRunner:
             self._allowed = max(self._allowed, size)
             self._most = elements
             self._changed.notify_all()
-        if self._relay is not None:
-            self._relay.wake(self)
 
     def flush(self) -> None:
-        """Somebody waits: hand over what there is, or else the next element as soon as it is made.
+        """Somebody waits: hand over what there is, or else the next element as soon as it is made."""
+        self._output.flush()
 
-        Who takes turns does that at the end of each, so only for one that lasts too long it has to be done.
-        """
-        if self._relay is None:
-            self._output.flush()
-        else:
-            self._awaited = True
-            self.look()
-
-    def look(self) -> None:
-        """Hands over, of a turn that lasts too long, what somebody waits for. To be called every now and then."""
-        if self._awaited and self._states.clock() >= self._stint.until:
-            self._awaited = False
-            self._output.hand_over()
-
-    def hand_over(self) -> None:
-        """Hands over what there is."""
-        self._output.hand_over()
-
-    # --- in its own thread, or that of its relay
-
-    @property
-    def number(self) -> int:
-        """Of the element that it makes next."""
-        return self._output.number
-
-    def may_go_on(self) -> bool:
-        """Whether it would make anything, or end."""
-        return self._stopped or self._may_make(self._output.nbytes)
-
-    def go_on(self) -> bool:
-        """Makes elements for one turn; True when that was the last one."""
-        self._carrier = threading.get_ident()
-        return next(self._life, True) is True
+    # --- in its own thread
 
     def _run(self) -> None:
-        for _ in self._life:
-            pass
-
-    def _live(self) -> Iterator[None]:
-        """Does all that there is to do, with a pause at the end of each turn."""
         try:
             node, context = self._open()
-            while not (yield from self._produce(node, context)):
+            while not self._produce(node, context):
                 pass
-        except (Stopped, GeneratorExit):
+        except Stopped:
             pass
         except BaseException as error:  # the boundary to user code: whatever it raises is data, sys.exit() too
             self._fail(error)
         finally:
             self.watch.end()
-            self._ended.set()
 
     def _open(self) -> tuple[Node, Context]:
         if self._reason:
@@ -243,7 +184,7 @@ class TaskRunner:
             providers = tuple(WatchedProvider(provider, self.watch) for provider in self.providers)
         return node, _context(task, providers, options_of(whole), self.quarantine, self.watch)
 
-    def _produce(self, node: Node, context: Context) -> Generator[None, None, bool]:
+    def _produce(self, node: Node, context: Context) -> bool:
         """Makes elements, to the end or until it can go on from a later state; True at the end."""
         state = self._take_leap()
         for provider in self.providers:
@@ -253,7 +194,7 @@ class TaskRunner:
             if state is not None:
                 iterator.restore(decoded(state))
                 self._output.leap(state.number)
-            return (yield from self._run_through(iterator))
+            return self._run_through(iterator)
         finally:
             iterator.close()
 
@@ -270,19 +211,15 @@ class TaskRunner:
             state = self._ahead.popleft()
         return state
 
-    def _run_through(self, iterator: ElementIterator) -> Generator[None, None, bool]:
+    def _run_through(self, iterator: ElementIterator) -> bool:
         output, states, clock = self._output, self._states, self._states.clock
-        cells, at, stint = self.watch.cells, self.watch.at, self._stint
+        cells, at = self.watch.cells, self.watch.at
         while True:
-            now = clock()
-            if self._relay is None:
-                self._await_allowance()
-            elif now >= stint.until or output.number >= stint.stop or output.emitted > self._emitted or self._stopped:
-                yield from self._change_turn()
+            self._await_allowance()
             if self._ahead:
                 if self._may_leap():
                     return False
-            elif now >= states.due and output.is_between_rounds:
+            elif clock() >= states.due and output.is_between_rounds:
                 self._note(iterator)
             cells[at] = output.number
             try:
@@ -322,21 +259,6 @@ class TaskRunner:
             while not self._may_make(self._output.emitted) and not self._stopped:
                 self._changed.wait()
         self._states.idle(self._states.clock() - since)
-
-    def _change_turn(self) -> Iterator[None]:
-        """Ends a turn, with handing over what was made in it, and begins the next one."""
-        output, stint, clock = self._output, self._stint, self._states.clock
-        stint.end(output.number, output.nbytes - self._emitted)
-        output.hand_over()
-        self.watch.rest()
-        rests, since = not self._may_make(output.emitted), clock()
-        yield
-        if rests:
-            self._states.idle(clock() - since)
-        if self._stopped:
-            raise Stopped
-        self._emitted = output.emitted
-        stint.begin(output.number, clock())
 
     def _may_make(self, size: int) -> bool:
         """Whether there may be one more element, with so many bytes made."""

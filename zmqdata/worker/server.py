@@ -42,7 +42,6 @@ from zmqdata.worker.chunkwriter import ChunkWriter
 from zmqdata.worker.crumbs import CrumbFile, Note, crumb_of
 from zmqdata.worker.links import LinkSockets, data_address
 from zmqdata.worker.partcache import PartCache
-from zmqdata.worker.relay import Relays
 from zmqdata.worker.runner import TaskRunner
 from zmqdata.worker.status import status_of
 from zmqdata.worker.stillness import Stillness
@@ -101,7 +100,6 @@ class WorkerShell:
         self.config = config
         self.parts = PartCache(config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon)
         self.runners: dict[tuple[int, int], TaskRunner] = {}
-        self.relays = Relays()
         self.chunks = ChunkWriter(self._report_soon)
         self.registered = threading.Event()
         self.ended_unregistered = False
@@ -154,7 +152,7 @@ class WorkerShell:
         """Makes nothing any more; what is made goes on to be sent, and ``emptied`` is set when clients have it all."""
         self.quiet = True
         for runner in self.runners.values():
-            runner.hand_over()
+            runner.flush()
             runner.stop()
             for source in range(len(runner.providers)):
                 self._give_back(runner, source)
@@ -172,8 +170,6 @@ class WorkerShell:
 
     def _look_around(self) -> None:
         """Notices what does not move, and what moves again."""
-        for runner in self.runners.values():
-            runner.look()
         notes = self.crumbs.notes()
         longest: dict[tuple[int, int], tuple[float, Note]] = {}
         for note, seconds in self._stillness.look(time.monotonic(), notes):
@@ -258,7 +254,6 @@ class WorkerShell:
             self.parts.find,
             self.core.profile.cache_bytes,
             self.crumbs,
-            self.relays,
         )
         if is_saved:
             self.chunks.begin(runner.key, definition.save_path, definition.stream)
