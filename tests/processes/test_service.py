@@ -227,7 +227,7 @@ def test_a_frozen_worker_that_counts_as_lost(cluster: LocalCluster) -> None:
         found += some(elements)
     found += elements
     assert repeated_or_missing(found) == {}
-    assert 2 in attempts(cluster)
+    assert max(attempts(cluster)) >= 2  # and more where the one that comes back takes it over again
     await_condition(lambda: len(status(cluster.target)["workers"]) == 2, what="its return")
 
 
