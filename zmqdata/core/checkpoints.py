@@ -15,6 +15,7 @@ import msgspec
 from zmqdata import messages as m
 from zmqdata.core.lineage import MOST_STATE_BYTES
 from zmqdata.core.ranges import RangeSet
+from zmqdata.core.targets import UNSPLIT
 from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
 
@@ -235,7 +236,7 @@ def _check(past: Past, sources: Sequence[SplitSource]) -> None:
     _require(0 <= past.num_shards <= MOST_TASKS and 0 <= past.seed < 1 << 64, "the number of parts")
     num_tasks = past.job.num_tasks
     _require(num_tasks is None or num_tasks == past.num_shards, "the number of tasks")
-    static = num_tasks is not None or past.job.processing_mode not in ("OFF", "DYNAMIC")
+    static = num_tasks is not None or past.job.processing_mode not in UNSPLIT
     _require(static == bool(past.num_shards), "the number of parts")
     for task in past.tasks.values():
         _require(task.shard == task.index and task.index in shards if static else task.shard is None, "a part")
