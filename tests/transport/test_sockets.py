@@ -71,3 +71,20 @@ def test_control_connections_ask_again_soon(deaf: Deaf, context: zmq.Context[zmq
         events.recv_multipart()
     dealer.disable_monitor()
     dealer.close(linger=0)
+
+
+def test_a_message_is_sent_at_once_or_not_at_all() -> None:
+    """All frames arrive as one message; of one for somebody who is not there, none goes."""
+    with sockets.new_context() as context:
+        router, endpoint = sockets.control_router(context, "tcp://127.0.0.1:0", 1_000)
+        dealer = sockets.control_dealer(context, endpoint)
+        with closing(router), closing(dealer):
+            sockets.send_at_once(dealer, [b"one", b"two", b"three"])
+            assert router.poll(10_000)
+            peer, *frames = router.recv_multipart()
+            with pytest.raises(zmq.ZMQError) as refused:
+                sockets.send_at_once(router, [b"nobody", b"lost"])
+            sockets.send_at_once(router, [peer, b"back"])
+            assert dealer.poll(10_000)
+            assert (frames, dealer.recv_multipart()) == ([b"one", b"two", b"three"], [b"back"])
+    assert refused.value.errno == zmq.EHOSTUNREACH

@@ -1,0 +1,33 @@
+"""Facts about the memories of an iterator's links."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from zmqdata.client.memories import Memories
+from zmqdata.commands import ConnectLink
+from zmqdata.transport.memory import SharedMemory
+
+
+def test_a_memory_is_there_until_its_link_is_closed() -> None:
+    """What a worker offers is mapped under the link's name; a link without an offer has none."""
+    shared, memories = SharedMemory(1 << 20), Memories()
+    assert not memories.map(ConnectLink("me-1", "tcp://x", "secret"))
+    assert memories.map(ConnectLink("me-2", "ipc://x", "secret", shared.told))
+    assert memories.of("me-1") is None
+    assert memories.of("me-2") is not None
+    memories.forget("me-2")
+    assert memories.of("me-2") is None
+    shared.close()
+
+
+def test_what_cannot_be_mapped_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
+    """A memory that is gone, or another's, is not mapped; the first one is warned of, with the likely cause."""
+    shared, memories = SharedMemory(1 << 20), Memories()
+    for told in (structs.replace(shared.told, descriptor=10**6), structs.replace(shared.told, inode=1)):
+        assert not memories.map(ConnectLink("me-1", "ipc://x", "secret", told))
+    assert memories.of("me-1") is None
+    [record] = caplog.records
+    assert "another container" in record.getMessage()
+    shared.close()

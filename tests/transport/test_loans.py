@@ -1,0 +1,115 @@
+"""Facts about memory on loan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from zmqdata.testing.forks import told_by_child
+from zmqdata.transport.loans import Pool, address_of, lend
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda lent: lent[10:20],
+        lambda lent: lent.view(np.float64).reshape(2, -1)[1],
+        lambda lent: memoryview(lent)[3:],
+        lambda lent: np.frombuffer(memoryview(lent), np.int32).reshape(8, 2).T[0],
+    ],
+)
+def test_it_is_given_back_with_the_last_view(view: object) -> None:
+    """Bytes are given back once, when nothing refers to them any more: slices, casts, buffers and views of views."""
+    room, back = np.arange(64, dtype=np.uint8), []
+    lent = lend(address_of(room), 64, lambda: back.append(1))
+    assert lent.flags.writeable
+    last = view(lent)  # type: ignore[operator]
+    del lent
+    assert back == []
+    del last
+    assert back == [1]
+
+
+def test_a_forked_child_gives_nothing_back() -> None:
+    """The child's copies of views are not its own to give back; the parent's still are."""
+    room, back = np.zeros(8, np.uint8), []
+    views = [lend(address_of(room), 8, lambda: back.append(1))]
+
+    def drop() -> int:
+        views.clear()
+        return len(back)
+
+    assert told_by_child(drop) == "0"
+    views.clear()
+    assert back == [1]
+
+
+class Pooling(RuleBasedStateMachine):
+    """Whatever is taken and dropped, no two views share bytes, and no more is kept than may be."""
+
+    MOST = 1 << 20
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = Pool(self.MOST)
+        self.held: list[tuple[int, Any]] = []
+        self.marks = 0
+
+    @rule(nbytes=st.integers(1, 400_000))
+    def take(self, nbytes: int) -> None:
+        """What is taken has the size that was asked for, lies at a multiple of 64, and can be written to."""
+        taken = self.pool.take(nbytes)
+        assert taken.size == nbytes
+        assert taken.ctypes.data % 64 == 0
+        self.marks = (self.marks + 1) % 251
+        taken[:] = self.marks
+        self.held.append((self.marks, taken))
+
+    @rule(place=st.integers(0, 20))
+    def drop(self, place: int) -> None:
+        """What is dropped may be used again."""
+        if place < len(self.held):
+            del self.held[place]
+
+    @invariant()
+    def nobody_writes_to_what_is_held(self) -> None:
+        """Every view has what was written to it."""
+        assert all((taken == mark).all() for mark, taken in self.held)
+
+    @invariant()
+    def what_is_kept_is_bounded(self) -> None:
+        """What waits for its next use is within the limit, and as much as is said."""
+        free = [buffer for buffers in self.pool._free.values() for buffer in buffers]
+        assert sum(buffer.size for buffer in free) == self.pool.kept <= self.MOST
+
+
+TestPooling = Pooling.TestCase
+
+
+def test_a_pool_keeps_the_sizes_that_are_used() -> None:
+    """When it is full, buffers of sizes that nobody has asked for lately make way."""
+    pool = Pool(700_000)
+    addresses = {}
+    for size in (100_000, 200_000, 300_000):
+        buffer = pool.take(size)
+        addresses[size] = address_of(buffer)
+        del buffer
+    buffer = pool.take(100_000)
+    assert address_of(buffer) == addresses[100_000]
+    del buffer
+    wide = pool.take(400_000)
+    del wide
+    assert sorted(pool._free) == [114688, 458752]
+
+
+def test_a_buffer_dropped_while_the_pool_is_busy_is_freed() -> None:
+    """A view that dies within the pool's own work, by the garbage collector, does not wait for itself."""
+    pool = Pool()
+    buffer = pool.take(100_000)
+    with pool._lock:
+        del buffer
+    assert pool.kept == 0
