@@ -275,6 +275,31 @@ def test_structures_may_change_at_every_element(elements: list[Any], order: list
     assert all(map(same, found, sent))
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    elements=st.lists(ELEMENTS, min_size=1, max_size=3),
+    order=st.lists(st.integers(0, 2), min_size=1, max_size=60).map(sorted),
+    full=st.sampled_from([1, 50, 500, 1 << 40]),
+)
+def test_many_are_taken_as_one_by_one(elements: list[Any], order: list[int], full: int) -> None:
+    """However many are offered at once, a block takes those that it would take by themselves, and is as large."""
+    sent = [elements[number % len(elements)] for number in order]
+    together, single = BlockBuilder(), BlockBuilder()
+    while sent:
+        first = together.describe(sent[0])
+        assert together.add_described(first)
+        assert single.add_described(first)
+        taken = together.extend(sent[1:], full) if together.nbytes < full else 0
+        for element in sent[1 : 1 + taken]:
+            assert single.nbytes < full
+            assert single.extend([element]) == 1
+        assert (together.count, together.nbytes) == (single.count, single.nbytes)
+        if single.nbytes < full and taken + 1 < len(sent):
+            assert single.extend([sent[taken + 1]]) == 0
+        assert [*map(repr, receive(together.build()))] == [*map(repr, receive(single.build()))]
+        del sent[: 1 + taken]
+
+
 def test_builders_of_references_take_what_is_described_too() -> None:
     """Who describes elements before adding them may do so without knowing which builder it is."""
     builder = ReferenceBuilder()

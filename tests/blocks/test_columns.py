@@ -29,7 +29,8 @@ def dtype_of(leaf: Leaf) -> Any:
 def packed(leaf: Leaf, *values: Any) -> Packed:
     """A column of values, each of which belongs into it."""
     size = sizer(leaf, dtype_of(leaf))
-    assert all(size(value) >= 0 for value in values)
+    assert size(values) >= 0
+    assert all(size([value]) >= 0 for value in values)
     return pack(leaf, dtype_of(leaf), values)
 
 
@@ -75,7 +76,7 @@ def table(*numbers: int) -> bytes:
 )
 def test_sizes_are_known_without_packing(leaf: Leaf, value: Any, size: int) -> None:
     """A builder learns what a value adds to its block."""
-    assert sizer(leaf, dtype_of(leaf))(value) == size
+    assert sizer(leaf, dtype_of(leaf))([value, value]) == 2 * size
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_sizes_are_known_without_packing(leaf: Leaf, value: Any, size: int) -> N
 )
 def test_what_would_arrive_as_something_else_does_not_belong(leaf: Leaf, others: list[Any]) -> None:
     """Another type, dtype, byte order, unit or number of axes needs a column of its own."""
-    assert [sizer(leaf, dtype_of(leaf))(other) for other in others] == [-1] * len(others)
+    assert [sizer(leaf, dtype_of(leaf))([other]) for other in others] == [-1] * len(others)
 
 
 # --------------------------------------------------------------------- layouts

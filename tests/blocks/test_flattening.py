@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.blocks.samples import Colour, Example, NamedPoint, Point, Slotted
-from zmqdata.blocks.flattening import describe_element, flattener
+from zmqdata.blocks.flattening import describe_element, transposer
 from zmqdata.blocks.objects import Pickled
 from zmqdata.blocks.structures import DictOf, Leaf, Structure, TupleOf, assemble
 from zmqdata.ragged import RaggedTensor
@@ -19,9 +19,9 @@ from zmqdata.ragged import RaggedTensor
 def again(element: object) -> Any:
     """The element taken apart by the fast path and put together again."""
     structure, leaves = describe_element(element)
-    fast = flattener(structure.node, element)(element)
+    fast = transposer(structure.node, element)([element, element])
     assert fast is not None
-    assert [*map(repr, fast)] == [*map(repr, leaves)]
+    assert [repr([*column]) for column in fast] == [repr([leaf, leaf]) for leaf in leaves]
     return next(assemble(structure.node, iter([iter([leaf]) for leaf in leaves]), 1))
 
 
@@ -167,9 +167,10 @@ def test_lists_within_dataclasses_stay_lists() -> None:
 )
 def test_other_nesting_is_noticed(example: object, other: object) -> None:
     """The fast path made for one element finds nothing in an element of other nesting."""
-    flatten = flattener(describe_element(example)[0].node, example)
-    assert flatten(example) is not None
-    assert flatten(other) is None
+    transpose = transposer(describe_element(example)[0].node, example)
+    assert transpose([example, example]) is not None
+    assert transpose([other]) is None
+    assert transpose([example, other]) is None
 
 
 def test_ragged_tensors_are_nodes_of_their_own() -> None:
@@ -179,8 +180,8 @@ def test_ragged_tensors_are_nodes_of_their_own() -> None:
     structure, leaves = describe_element(ragged)
     assert [leaf.dtype for leaf in structure.leaves] == ["<i8"] * 3
     assert [leaf.tolist() for leaf in leaves] == [[0, 1, 2], [0, 1, 3], [0, 2]]  # type: ignore[attr-defined]
-    assert flattener(structure.node, ragged)(5) is None
-    assert flattener(structure.node, ragged)(ragged.values) is None
+    assert transposer(structure.node, ragged)([5]) is None
+    assert transposer(structure.node, ragged)([ragged.values]) is None
 
 
 def test_the_structure_tells_kinds_and_order() -> None:

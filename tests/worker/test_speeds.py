@@ -1,0 +1,198 @@
+"""zmqdata.worker.speeds: what runners are told of the links to their clients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from msgspec import structs
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.blocks import UNKNOWN_SPEED
+from zmqdata.core.worker import WorkerCore, WorkerProfile
+from zmqdata.transport.tcp import Sent
+from zmqdata.worker.links import LinkSockets
+from zmqdata.worker.speeds import Speeds
+
+Key = tuple[int, int]
+
+
+@dataclass
+class FakeCompression:
+    """What a runner is told, and what it shows."""
+
+    speed: float = -1.0
+    links: int = -1
+    shown: str = ""
+    chosen: dict[int, object] = field(default_factory=dict)
+
+
+@dataclass
+class FakeRunner:
+    """A runner, as far as links matter to it."""
+
+    compression: FakeCompression = field(default_factory=FakeCompression)
+    takes_turns: bool = False
+
+
+class FakeSockets:
+    """Counts what a test says."""
+
+    def __init__(self) -> None:
+        self.far: dict[str, str] = {}
+        self.counts: dict[str, Sent] = {}
+
+    def sent(self) -> dict[str, Sent]:
+        return self.counts
+
+
+class Place:
+    """A worker with tasks that clients read, looked at once a second."""
+
+    def __init__(self, *tasks: int, **changes: Any) -> None:
+        self.core = WorkerCore(WorkerProfile("w", "tcp://w"))
+        self.sockets = FakeSockets()
+        self.speeds = Speeds(self.core, cast("LinkSockets", self.sockets))
+        self.now = 0.0
+        self.runners = {(task, 1): FakeRunner() for task in tasks}
+        for task in tasks:
+            definition = m.TaskDefinition(task, 1, 7, "dataset", "digest", "DYNAMIC", 9, None, ((),), ())
+            self.hear(c.DISPATCHER, m.HostTask(structs.replace(definition, **changes)))
+
+    def hear(self, peer: c.Peer, message: m.Message) -> list[object]:
+        return self.core.handle(self.now, c.Received(peer, message))
+
+    def read(self, client: str, *tasks: int, far: bool = True, links: int = 1, consumer: int | None = None) -> None:
+        """A client reads tasks, over one of so many links."""
+        name = f"{client}-1"
+        self.hear(client.encode(), m.OpenLink(client, name, "", 0, "", ("tcp",), m.Reader(consumer)))
+        self.core.handle(self.now, c.LinkBound(name, "tcp://w:1", "secret"))
+        grants = tuple(m.StreamGrant(task, 1, 8, 1000, 0) for task in tasks)
+        self.hear(client.encode(), m.Grant(name, 0, grants, links))
+        if far:
+            self.sockets.far[name] = f"host of {client}"
+            self.sockets.counts[name] = Sent(0, 0.0)
+
+    def pass_by(self, **rates: float) -> list[c.Compressing]:
+        """A second in which links were busy all the time."""
+        self.now += 1.0
+        for client, rate in rates.items():
+            nbytes, busy = self.sockets.counts[f"{client}-1"]
+            self.sockets.counts[f"{client}-1"] = Sent(nbytes + int(rate), busy + 1.0)
+        return list(self.speeds.look(self.now, cast("Any", self.runners)))
+
+    def told(self, task: int) -> float:
+        return self.runners[task, 1].compression.speed
+
+
+def test_a_far_reader_is_as_fast_as_its_link() -> None:
+    """Before anything was sent its speed is taken for that of a fast network; then it is what was measured."""
+    place = Place(1)
+    place.read("k", 1)
+    place.pass_by()
+    assert place.told(1) == UNKNOWN_SPEED
+    place.pass_by(k=1e8)
+    assert place.told(1) == 1e8
+
+
+def test_the_next_link_to_a_host_is_as_fast_as_the_one_before() -> None:
+    """Who comes again from there is not taken to have a fast network until that is measured anew."""
+    place = Place(1)
+    place.read("k", 1)
+    place.pass_by()
+    place.pass_by(k=1e8)
+    place.sockets.far.clear()
+    place.sockets.counts.clear()
+    place.pass_by()
+    place.sockets.far["k-1"] = "host of k"
+    place.pass_by()
+    assert place.told(1) == 1e8
+
+
+def test_compressed_blocks_make_no_link_slower() -> None:
+    """While a task compresses, its link is taken to be as fast as it was, or faster."""
+    place = Place(1)
+    place.read("k", 1)
+    place.pass_by()
+    place.pass_by(k=1e8)
+    place.runners[1, 1].compression.chosen = {0: "lz4"}
+    place.pass_by(k=5e7)
+    assert place.told(1) == 1e8
+    place.pass_by(k=2e8)
+    assert place.told(1) == 1.5e8
+
+
+def test_near_readers_and_none_have_no_speed() -> None:
+    """For a reader on this host nothing is slow; one on another host does not change that."""
+    place = Place(1, 2)
+    place.read("k", 1, far=False)
+    place.read("f", 1)
+    place.pass_by()
+    assert [place.told(1), place.told(2)] == [math.inf, math.inf]
+
+
+def test_tasks_on_one_link_share_it() -> None:
+    """Two tasks that one client reads have half of its link each; one that has ended takes nothing."""
+    place = Place(1, 2)
+    place.read("k", 1, 2)
+    place.pass_by()
+    place.pass_by(k=1e8)
+    assert [place.told(1), place.told(2)] == [5e7, 5e7]
+    place.core.handle(place.now, c.Exhausted(2, 1, 0, 0, 0))
+    place.pass_by(k=1e8)
+    assert place.told(1) == 1e8
+
+
+def test_tasks_that_take_turns_have_the_whole_link() -> None:
+    """What one thread makes and compresses in turn is measured in turn, too."""
+    place = Place(1, 2)
+    for runner in place.runners.values():
+        runner.takes_turns = True
+    place.read("k", 1, 2)
+    place.pass_by()
+    place.pass_by(k=1e8)
+    assert [place.told(1), place.told(2)] == [1e8, 1e8]
+
+
+@pytest.mark.parametrize(
+    ("changes", "speed"), [({}, 4e8), ({"num_consumers": 2}, 2e8), ({"cache": True}, 3e8)], ids=str
+)
+def test_several_readers_count_as_the_job_wants_it(changes: dict[str, Any], speed: float) -> None:
+    """First come, first served: the sum. Equal parts: twice the slowest. Everything for each: the fastest."""
+    place = Place(1, **changes)
+    place.read("a", 1, consumer=0)
+    place.read("b", 1, consumer=1)
+    place.pass_by()
+    place.pass_by(a=1e8, b=3e8)
+    assert place.told(1) == speed
+
+
+@pytest.mark.parametrize(("said", "counts"), [(5, 5), (0, 1), (-3, 1)])
+def test_the_clients_thread_is_shared(said: int, counts: int) -> None:
+    """How many links a client reads goes to the runner, impossible numbers as one."""
+    place = Place(1)
+    place.read("k", 1, links=said)
+    place.pass_by()
+    assert place.runners[1, 1].compression.links == counts
+
+
+def test_files_have_no_link() -> None:
+    """A task that is saved is told nothing."""
+    place = Place(1, save_path="/folder")
+    place.pass_by()
+    assert place.told(1) == -1.0
+
+
+def test_changes_of_what_is_shown_are_told_once() -> None:
+    """What a runner compresses with reaches the core, and its report to the dispatcher."""
+    place = Place(1)
+    place.runners[1, 1].compression.shown = "lz4, 2x smaller"
+    [event] = place.pass_by()
+    place.core.handle(place.now, event)
+    assert event == c.Compressing(1, 1, "lz4, 2x smaller")
+    assert place.core.tasks[1].report(place.now).compressed == "lz4, 2x smaller"
+    assert place.pass_by() == []
+    assert place.core.handle(place.now, c.Compressing(9, 1, "of a task that is gone")) == []
