@@ -1,0 +1,55 @@
+"""Facts about how many elements a pipeline makes before its runner looks around."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zmqdata.worker.stride import BYTES, GLANCES, LONGEST, SECONDS, Stride
+
+
+def long_for(seconds: float, size: int) -> int:
+    """The length that a stride takes on, where each element takes so many seconds and bytes."""
+    stride = Stride()
+    for _ in range(50):
+        stride.end(stride.length, stride.length * seconds, stride.length * size)
+    return stride.length
+
+
+@given(st.floats(1e-9, 10), st.integers(0, 1 << 30))
+def test_a_stride_is_short(seconds: float, size: int) -> None:
+    """It takes no more than a millisecond and 64 KB, but for a single element."""
+    length = long_for(seconds, size)
+    assert length == 1 or (length * seconds <= SECONDS and length * size <= BYTES)
+    assert length <= LONGEST
+
+
+def test_cheap_elements_are_made_many_at_once() -> None:
+    """Of some that take a third of a microsecond, as many as may be."""
+    assert long_for(3e-7, 8) == LONGEST
+
+
+def test_a_pause_shortens_the_next_strides() -> None:
+    """After one element that took long, the next ones are looked at one by one."""
+    stride = Stride()
+    stride.length = 512
+    stride.end(512, 3.0, 512)
+    assert stride.length == 1
+
+
+def test_a_stride_that_was_cut_short_says_nothing() -> None:
+    """Where somebody waits after each element, strides grow no longer."""
+    stride = Stride()
+    stride.length = 64
+    stride.end(1, 1e-6, 8)
+    assert stride.length == 64
+
+
+@given(st.integers(1, LONGEST), st.floats(0, 1e-3), st.floats(1e-3, 10))
+def test_a_stride_ends_soon_after_its_elements_have_become_slow(length: int, before: float, slow: float) -> None:
+    """Not after all of its length, but at the next look at the clock but two, whatever it was like before."""
+    stride = Stride()
+    stride.length = length
+    assert 1 <= stride.glance <= max(1, length // GLANCES)
+    assert not stride.is_over(before)
+    assert stride.is_over(before + 3 * stride.glance * slow)
