@@ -14,14 +14,14 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata.errors import FailedPreconditionError, UnavailableError
-from zmqdata.iterators import Cut
+from zmqdata.iterators import Bookmark
 from zmqdata.transport.loop import Loop
 
 ANSWER = 30.0
 """Seconds for which the thread may be busy with something else."""
 
 
-class PlaceCut(Cut):
+class ServiceBookmark(Bookmark):
     """The place at which so many elements had been handed out.
 
     Args:
@@ -42,16 +42,16 @@ class PlaceCut(Cut):
         return self._encoded(self.place)
 
 
-class Cuts:
-    """The cuts of one iterator that somebody still has. They are noted in one thread and asked for in another."""
+class Bookmarks:
+    """The bookmarks of one iterator that somebody still has. They are noted in one thread and asked for in another."""
 
     def __init__(self) -> None:
-        self._noted: deque[weakref.ref[PlaceCut]] = deque()
+        self._noted: deque[weakref.ref[ServiceBookmark]] = deque()
 
-    def note(self, cut: PlaceCut) -> PlaceCut:
-        """Remembers a cut for as long as anybody has it. Cuts are noted in the order of their places."""
-        self._noted.append(weakref.ref(cut))
-        return cut
+    def note(self, bookmark: ServiceBookmark) -> ServiceBookmark:
+        """Remembers a bookmark for as long as anybody has it. Bookmarks are noted in the order of their places."""
+        self._noted.append(weakref.ref(bookmark))
+        return bookmark
 
     def forget(self) -> None:
         """Nobody can go back to any of them."""
@@ -60,9 +60,9 @@ class Cuts:
     def oldest(self) -> int | None:
         """The oldest place that somebody may ask for; None when nobody may."""
         while self._noted:
-            cut = self._noted[0]()
-            if cut is not None:
-                return cut.place
+            bookmark = self._noted[0]()
+            if bookmark is not None:
+                return bookmark.place
             self._noted.popleft()
         return None
 

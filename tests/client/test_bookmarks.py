@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import pytest
 
-from zmqdata.client.cuts import Cuts, PlaceCut, answer_of, check_has_places
+from zmqdata.client.bookmarks import Bookmarks, ServiceBookmark, answer_of, check_has_places
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators import plain_state
 from zmqdata.messages import JobParameters
 from zmqdata.transport.loop import Loop
 
 
-def cut(place: int) -> PlaceCut:
-    return PlaceCut(place, lambda number: b"%d" % number)
+def bookmark(place: int) -> ServiceBookmark:
+    return ServiceBookmark(place, lambda number: b"%d" % number)
 
 
-def test_a_cut_is_worked_out_when_it_is_saved() -> None:
+def test_a_bookmark_is_worked_out_when_it_is_saved() -> None:
     """Wherever it stands in a state."""
-    assert plain_state([1, {"input": cut(7)}, (cut(8),)]) == [1, {"input": b"7"}, [b"8"]]
+    assert plain_state([1, {"input": bookmark(7)}, (bookmark(8),)]) == [1, {"input": b"7"}, [b"8"]]
 
 
 def test_the_oldest_place_is_that_of_a_cut_which_somebody_has() -> None:
     """Those that were dropped are forgotten, once they are the oldest."""
-    cuts = Cuts()
-    assert cuts.oldest() is None
-    first, second, third = (cuts.note(cut(place)) for place in (3, 5, 9))
-    assert cuts.oldest() == 3
+    bookmarks = Bookmarks()
+    assert bookmarks.oldest() is None
+    first, second, third = (bookmarks.note(bookmark(place)) for place in (3, 5, 9))
+    assert bookmarks.oldest() == 3
     del second
-    assert cuts.oldest() == 3
+    assert bookmarks.oldest() == 3
     del first
-    assert cuts.oldest() == third.place == 9
+    assert bookmarks.oldest() == third.place == 9
     del third
-    assert cuts.oldest() is None
+    assert bookmarks.oldest() is None
 
 
 def test_readers_of_a_shared_cache_have_no_places() -> None:

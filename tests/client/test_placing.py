@@ -1,0 +1,180 @@
+"""Facts about pipelines that run where they are read, because to ship their elements costs more than to make them."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from zmqdata import CrossTrainerCache, Dataset, ShardingPolicy, distribute
+from zmqdata.client.distribute import DataServiceDataset
+from zmqdata.client.placing import Placement, Placing
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.testing.clock import Clock
+
+NOBODY = "tcp://127.0.0.1:1"
+
+
+def placed(dataset: Dataset) -> Dataset:
+    """With a clock that stands still, nothing is costly, however busy the machine is."""
+    distributed = dataset.apply(distribute("distributed_epoch", NOBODY, placement="auto"))
+    return Dataset(replace(distributed.node, placing=Placing(dataset.node, lambda: 0.0, patience=60.0)))
+
+
+def cheap(count: int = 5000) -> Dataset:
+    return Dataset.range(count).map(lambda x: x + 1)
+
+
+def decided(dataset: Dataset, clock: Clock) -> Placement:
+    return Placing(dataset.node, lambda: clock.now, patience=60.0).decide()
+
+
+def test_a_cheap_pipeline_needs_no_service() -> None:
+    """All of its elements come, in their own order, though nobody answers at the dispatcher's address."""
+    iterator = iter(placed(cheap()))
+    assert [int(x) for x in iterator] == list(range(1, 5001))
+    assert iterator.placement.local
+
+
+def test_a_costly_pipeline_is_left_to_workers() -> None:
+    """One whose elements cost a millisecond each, by the clock, is not run here."""
+    clock = Clock()
+
+    def slowly(x: int) -> int:
+        clock.advance(0.001)
+        return x
+
+    found = decided(Dataset.range(100_000).map(slowly), clock)
+    assert not found.local
+    assert found.cost == pytest.approx(0.001)
+
+
+def test_a_pipeline_that_costs_nothing_runs_here() -> None:
+    """Where the clock sees no difference there is nothing to win by shipping."""
+    assert decided(cheap(), Clock()).local
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_pipeline_that_ends_at_once_runs_here(count: int) -> None:
+    """None of its elements is worth a job."""
+    assert decided(cheap(count), Clock()).local
+
+
+def test_a_first_element_is_not_waited_for() -> None:
+    """A pipeline that takes long to begin is left to workers, and the trial ends with its first element."""
+    release, ended = threading.Event(), threading.Event()
+
+    def late(x: int) -> int:
+        release.wait(30)
+        ended.set()
+        return x
+
+    assert Placing(Dataset.range(3).map(late).node).decide() == Placement(False)
+    assert not ended.is_set()
+    release.set()
+    assert ended.wait(10)
+
+
+def test_what_fails_here_is_left_to_workers() -> None:
+    """They may have the files and modules that this process lacks."""
+    def fail(x: int) -> int:
+        raise FileNotFoundError("/data/only-there")
+
+    assert decided(Dataset.range(3).map(fail), Clock()) == Placement(False)
+
+
+def test_what_does_not_travel_is_left_to_workers() -> None:
+    """They say what is wrong with it."""
+    assert decided(Dataset.range(3).map(lambda x: threading.Lock()), Clock()) == Placement(False)
+
+
+def test_a_pipeline_is_tried_once() -> None:
+    """The second epoch runs where the first one did, without another trial."""
+    calls: list[int] = []
+
+    def count(x: int) -> int:
+        calls.append(1)
+        return x
+
+    dataset = placed(Dataset.range(10).map(count))
+    for _ in range(3):
+        assert len(list(dataset)) == 10
+    assert len(calls) == 40
+
+
+def test_it_goes_on_here_from_a_state() -> None:
+    """A state of a pipeline that ran here is one of where it was; the seeds are those that it had."""
+    dataset = placed(cheap(1000).shuffle(100))
+    first = iter(dataset)
+    before = [int(next(first)) for _ in range(300)]
+    state = msgspec.msgpack.decode(msgspec.msgpack.encode(first.state_dict()))
+    expected = [int(x) for x in first]
+    second = iter(dataset)
+    second.load_state_dict(state)
+    assert [int(x) for x in second] == expected
+    assert sorted(before + expected) == list(range(1, 1001))
+
+
+def test_a_state_of_something_else_is_refused() -> None:
+    """A state without a place of its own says so when it is loaded."""
+    iterator = iter(placed(cheap()))
+    state = {**iterator.state_dict(), "position": 7}
+    with pytest.raises(InvalidArgumentError, match="placement='auto'"):
+        iterator.load_state_dict(state)
+
+
+def test_there_is_nothing_to_audit_here() -> None:
+    """No job exists, and the error says why."""
+    with pytest.raises(FailedPreconditionError, match="made in this process"):
+        iter(placed(cheap())).audit()
+
+
+def test_an_iterator_that_is_closed_has_ended() -> None:
+    """Also one that runs here."""
+    iterator = iter(placed(cheap()))
+    next(iterator)
+    iterator.close()
+    assert list(iterator) == []
+
+
+def test_a_copy_decides_for_itself() -> None:
+    """A dataset in another process has its own machine to look at."""
+    node = placed(Dataset.range(5)).node
+    assert isinstance(node, DataServiceDataset)
+    assert node.placing is not None
+    node.placing.decide()
+    copy = pickle.loads(pickle.dumps(node))
+    assert copy.placing is not None
+    assert copy.placing is not node.placing
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"job_name": "training"}, "job_name needs the service"),
+        ({"job_name": "a", "consumer_index": 0, "num_consumers": 2}, "num_consumers"),
+        ({"deterministic": True}, "deterministic=True needs"),
+        ({"job_name": "a", "cross_trainer_cache": CrossTrainerCache("me")}, "cross_trainer_cache"),
+        ({"target_workers": "LOCAL"}, "target_workers='LOCAL'"),
+        ({"on_poison": "skip"}, "on_poison='skip'"),
+        ({"task_timeout": 5.0}, "task_timeout"),
+        ({"processing_mode": "parallel_epochs"}, "ShardingPolicy.OFF"),
+        ({"processing_mode": ShardingPolicy.FILE}, "ShardingPolicy.FILE"),
+    ],
+)
+def test_what_only_the_service_can_keep_is_refused(options: dict[str, Any], text: str) -> None:
+    """Promises about several readers, deaths and copies do not go with a pipeline that may run without workers."""
+    with pytest.raises(InvalidArgumentError, match=text):
+        distribute(**{"processing_mode": "distributed_epoch", "service": NOBODY, "placement": "auto", **options})
+
+
+@pytest.mark.parametrize("placement", ["local", None, True, "AUTO", np.array(["auto", "auto"])])
+def test_there_are_two_placements(placement: Any) -> None:
+    """Any other word is an error at the call."""
+    with pytest.raises(ValueError, match="`placement` must be 'service' or 'auto'"):
+        distribute("distributed_epoch", NOBODY, placement=placement)
