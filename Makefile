@@ -4,10 +4,9 @@ BIN := .venv/bin
 ARGS ?=
 # As many processes as there are cores, four at most: tests wait more than they compute. `ARGS=-n0` runs them in one.
 SHARED := -n auto --maxprocesses 4 --dist worksteal
-DATASET_ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: demo test test-full test-tfdata simulate coverage lint types layers docs bench build clean
+.PHONY: demo test test-full test-tfdata simulate coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build clean
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 test-full: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --full $(ARGS)
@@ -18,7 +17,11 @@ lint: .venv/.dev-ready ; $(BIN)/ruff check .
 types: .venv/.dev-ready ; $(BIN)/mypy
 layers: .venv/.dev-ready ; $(BIN)/lint-imports
 docs: .venv/.run-ready ; $(BIN)/python docs/check_links.py
-bench: .venv-bench/.ready ; .venv-bench/bin/python benchmarks/throughput.py $(ARGS) && TF_CPP_MIN_LOG_LEVEL=3 .venv-bench/bin/python benchmarks/dataset.py $(DATASET_ARGS)
+bench: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks run $(ARGS)
+bench-quick: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks run --quick $(ARGS)
+bench-curves: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks curves $(ARGS)
+bench-publish: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks publish $(ARGS)
+bench-dataset: .venv-bench/.ready ; TF_CPP_MIN_LOG_LEVEL=3 .venv-bench/bin/python benchmarks/dataset.py $(ARGS)
 build: .venv/.dev-ready ; rm -rf build dist && $(BIN)/python -m build
 clean: ; rm -rf .venv .venv-tfdata .venv-bench build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
@@ -41,5 +44,5 @@ clean: ; rm -rf .venv .venv-tfdata .venv-bench build dist *.egg-info .coverage .
 
 .venv-bench/.ready: pyproject.toml setup.py
 	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,bench]"
 	@touch $@

@@ -1,0 +1,208 @@
+"""The table of cases: what is read, who takes part at which settings, what must be reached. Descriptions only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+PEERS = {
+    "zmqdata": "zmqdata",
+    "tfdata": "tf.data service",
+    "torch": "torch DataLoader",
+    "grain": "Grain",
+    "ray": "Ray Data",
+    "bare": "the machine",
+}
+"""Who can take part, and the name in tables. ``bare`` is what the machine does with no library at all."""
+
+OURS = "zmqdata"
+MACHINE = "bare"
+
+
+@dataclass(frozen=True, order=True)
+class Way:
+    """One peer at one of its settings."""
+
+    peer: str
+    setting: str
+
+    def __str__(self) -> str:
+        return f"{PEERS[self.peer]} ({self.setting})"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What one of our ways must reach: so many times the best of a peer's settings, or a time.
+
+    Args:
+        ours: our setting.
+        least: the smallest ratio to the peer; of a case in seconds without a peer: 0.
+        peer: with whom we are compared; ``""``: with ``most``.
+        settings: the best of these of the peer; empty: of all that are measured.
+        most: seconds that it may take.
+    """
+
+    ours: str
+    least: float = 0.0
+    peer: str = ""
+    settings: tuple[str, ...] = ()
+    most: float = 0.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table.
+
+    Args:
+        name: in tables and on the command line.
+        element: what an element is, by its name in ``workloads``.
+        ways: who takes part.
+        goals: what must be reached.
+        measure: a name of ``reading.MEASURES``: elements per second, or seconds to the first element.
+        workers: processes that run the pipeline.
+        longer: times the usual seconds are read, where elements come in bursts or are slow.
+        rate: of the network between workers and client, for ``tc``; ``""``: they are on one host.
+        note: what to know of the figures.
+    """
+
+    name: str
+    element: str
+    ways: tuple[Way, ...]
+    goals: tuple[Goal, ...] = ()
+    measure: str = "rate"
+    workers: int = 1
+    longer: float = 1.0
+    rate: str = ""
+    note: str = ""
+
+    @property
+    def more_is_better(self) -> bool:
+        return self.measure == "rate"
+
+    def named(self, peer: str) -> set[str]:
+        """The settings of a peer that goals name, which have to be measured to the end."""
+        ours = {goal.ours for goal in self.goals} if peer == OURS else set()
+        return ours.union(*(goal.settings for goal in self.goals if goal.peer == peer))
+
+
+def ways(**settings: str) -> tuple[Way, ...]:
+    """Ways from settings separated by ``|``, by peer."""
+    return tuple(Way(peer, setting) for peer, text in settings.items() for setting in text.split("|"))
+
+
+UNBATCHED = ("AUTO", "uncompressed")
+SMALL = ways(
+    zmqdata="default|tcp",
+    tfdata="AUTO|uncompressed|uncompressed, batches",
+    torch="numpy|shared tensors|numpy, batches|shared tensors, batches",
+    grain="single|batches",
+    ray="iter_rows|iter_batches",
+)
+IMAGES = ways(
+    zmqdata="default|tcp",
+    tfdata="AUTO|uncompressed",
+    torch="numpy|shared tensors|shared tensors, batches",
+    grain="single",
+    ray="iter_rows|iter_batches",
+)
+BATCHES = ways(
+    zmqdata="default|tcp",
+    tfdata="AUTO|uncompressed",
+    torch="numpy|shared tensors",
+    grain="single",
+    ray="iter_rows",
+)
+LINK = ways(zmqdata="default", tfdata="AUTO|uncompressed")
+LINK_NOTE = "1 Gbit/s between workers and client"
+
+
+def large(name: str, element: str, default: float, tcp: float, torch: float, taking_part: tuple[Way, ...]) -> Case:
+    """A case of large elements, by default and forced over plain TCP."""
+    goals = (
+        Goal("default", default, "tfdata"),
+        Goal("default", torch, "torch"),
+        Goal("tcp", tcp, "tfdata", ("uncompressed",)),
+    )
+    return Case(name, element, taking_part, goals, longer=2.0 if taking_part is BATCHES else 1.0)
+
+
+def over_link(name: str, element: str, least: float) -> Case:
+    goals = (Goal("default", least, "tfdata", ("AUTO",)),)
+    return Case(name, element, LINK, goals, rate="1gbit", longer=1.5, note=LINK_NOTE)
+
+
+def first(name: str, measure: str, most: float) -> Case:
+    taking_part = ways(zmqdata="default", tfdata="uncompressed")
+    return Case(name, "scalars", taking_part, (Goal("default", most=most),), measure)
+
+
+CASES = (
+    Case(
+        "int64 scalars",
+        "scalars",
+        SMALL,
+        (Goal("default", 300, "tfdata", UNBATCHED), Goal("default", 1.5, "ray", ("iter_rows",))),
+    ),
+    Case("1 KB arrays", "kilobytes", SMALL, (Goal("default", 150, "tfdata", UNBATCHED),)),
+    Case("dict(28x28 uint8, int64)", "digits", SMALL, (Goal("default", 100, "tfdata", UNBATCHED),)),
+    large("150 KB images", "images", 10, 4, 3, IMAGES),
+    large("4.8 MB uint8 batches", "batches", 6, 2, 5, BATCHES),
+    large("19 MB float32 batches", "floats", 6, 2, 5, BATCHES),
+    first("first element, warm cluster", "first", 0.05),
+    Case(
+        "splits per second",
+        "scalars",
+        ways(zmqdata="default", tfdata="fault tolerant"),
+        (Goal("default", 100, "tfdata"),),
+        note="DYNAMIC, each index a split, journal on",
+    ),
+    first("first element, cold cluster", "cold", 2.0),
+    over_link("photographs over a link", "photographs", 1.15),
+    over_link("float32 photographs over a link", "float photographs", 1.2),
+    over_link("int64 tokens over a link", "tokens", 1.8),
+    Case(
+        "2 ms of Python per element",
+        "work",
+        ways(zmqdata="default", torch="numpy", grain="single", bare="processes"),
+        (Goal("default", 0.94, "bare"),),
+        workers=2,
+        longer=3.0,
+    ),
+    Case(
+        "range.map(x + 1)",
+        "increments",
+        ways(zmqdata="placement auto|default|local"),
+        (Goal("placement auto", 0.95, OURS, ("local",)),),
+    ),
+    Case(
+        "limits, 4.8 MB",
+        "batches",
+        ways(zmqdata="default|tcp", bare="memcpy|raw TCP|PUSH/PULL"),
+        (Goal("default", 0.7, "bare", ("memcpy",)), Goal("tcp", 0.8, "bare", ("PUSH/PULL",))),
+    ),
+)
+
+
+def quickly(case: Case) -> Case:
+    """The case with fewer settings: of each peer those that goals name, or else its first one."""
+    firsts = {way.peer: way for way in reversed(case.ways)}
+    named = tuple(w for w in case.ways if w.setting in (case.named(w.peer) or {firsts[w.peer].setting}))
+    return replace(case, ways=named, longer=1.0)
+
+
+def chosen(names: list[str], peers: list[str]) -> Iterator[Case]:
+    """The cases whose names contain one of these texts, with the ways of these peers; empty lists: all.
+
+    Raises:
+        ValueError: no case or peer is called so.
+    """
+    for peer in peers:
+        if peer not in PEERS:
+            raise ValueError(f"There is no peer {peer!r}; there are: {', '.join(PEERS)}")
+    for name in names:
+        if not any(name in case.name for case in CASES):
+            raise ValueError(f"No case has {name!r} in its name; the cases are: {', '.join(c.name for c in CASES)}")
+    for case in CASES:
+        left = tuple(way for way in case.ways if not peers or way.peer in peers)
+        if left and (not names or any(name in case.name for name in names)):
+            yield replace(case, ways=left)

@@ -1,0 +1,67 @@
+"""Two machines with a slow cable between them, in network namespaces: servers on the one, clients on the other."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from benchmarks.processes import NotInstalledError, PeerError
+from tests.netns.lan import Lan, NotPermittedError
+
+__all__ = ["Link", "NotPermittedError"]
+PORTS = {"zmqdata": "5050", "tfdata": "5060"}
+
+
+class Link:
+    """The network with the servers of its peers, until it is closed.
+
+    Args:
+        rate: of the cable of the servers' machine, for ``tc``.
+        folder: for what programs write.
+
+    Raises:
+        NotPermittedError: there are no network namespaces for us here.
+    """
+
+    def __init__(self, rate: str, folder: Path) -> None:
+        self._lan = Lan(["servers", "client"], folder)
+        self._known: dict[str, str] = {}
+        try:
+            self._lan.limit("servers", rate)
+        except BaseException:
+            self._lan.close()
+            raise
+        self.within = self._lan.within("client")
+
+    def serve(self, peer: str) -> str:
+        """Where the servers of a peer are; they are started at the first call.
+
+        Raises:
+            NotInstalledError: the peer's library is not there.
+            PeerError: its servers did not start.
+        """
+        if peer not in self._known:
+            if peer == "tfdata" and find_spec("tensorflow") is None:
+                raise NotInstalledError("tensorflow is not installed")
+            start = {"zmqdata": self._serve_zmqdata, "tfdata": self._serve_tfdata}[peer]
+            try:
+                self._known[peer] = start(PORTS[peer])
+            except (pytest.fail.Exception, AssertionError, TimeoutError) as error:
+                raise PeerError(f"its servers did not start: {error}") from error
+        return self._known[peer]
+
+    def _serve_zmqdata(self, port: str) -> str:
+        service = self._lan.serve("servers", "dispatcher", "--port", port)
+        self._lan.serve("servers", "worker", "--dispatcher", service)
+        return service
+
+    def _serve_tfdata(self, port: str) -> str:
+        own = self._lan.address("servers")
+        program = self._lan.start("servers", "-m", "benchmarks.peers.tfdata_service", f"--host={own}", f"--port={port}")
+        return program.await_line("tf.data service at (.*)")[1]
+
+    def close(self) -> None:
+        """Ends the servers and removes the network."""
+        self._lan.close()

@@ -1,0 +1,57 @@
+"""zmqdata as a user has it: a ``LocalCluster``, journal on, splits handed out as needed, everything at its defaults."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import zmqdata
+from benchmarks.reading import Peer, Turn
+from benchmarks.workloads import ENDLESS, Make
+
+SETTINGS = {
+    "default": "no argument but the service",
+    "tcp": 'data_transfer_protocol="tcp": as if the workers were on another machine',
+    "local": "without distribute: the pipeline runs in the training loop",
+    "placement auto": 'placement="auto": in the training loop if shipping costs more than making',
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "tcp": {"data_transfer_protocol": "tcp"},
+    "placement auto": {"placement": "auto"},
+}
+
+
+class Measured(Peer):
+    """Clusters stay between turns, and every turn opens a job of its own."""
+
+    packages = ("zmqdata", "numpy", "pyzmq", "blosc")
+
+    def __init__(self, service: str = "") -> None:
+        super().__init__(service)
+        self._clusters: dict[int, zmqdata.LocalCluster] = {}
+
+    def prepare(self, turn: Turn) -> None:
+        if not self.service and turn.setting != "local" and turn.workers not in self._clusters:
+            self.forget()
+            self._clusters[turn.workers] = zmqdata.LocalCluster(turn.workers)
+
+    @contextlib.contextmanager
+    def read(self, turn: Turn) -> Iterator[Iterator[Any]]:
+        dataset = zmqdata.Dataset.range(ENDLESS)
+        if turn.element != "scalars":
+            dataset = dataset.map(Make(turn.element, turn.spins))
+        if turn.setting != "local":
+            service = self.service or self._clusters[turn.workers].target
+            options = OPTIONS[turn.setting]
+            dataset = dataset.apply(zmqdata.distribute("distributed_epoch", service, **options))
+        elements = iter(dataset)
+        try:
+            yield elements
+        finally:
+            elements.close()
+
+    def forget(self) -> None:
+        while self._clusters:
+            self._clusters.popitem()[1].close()

@@ -1,0 +1,375 @@
+"""Measures a dispatcher with thousands of workers and hundreds of clients: real sockets, peers that only talk.
+
+    python -m benchmarks.scale [--workers 2000] [--clients 500] [--seconds 20] [--json FILE]
+
+The dispatcher is a process of its own, with a journal unless ``--no-journal`` is given. Workers and clients are DEALER
+sockets, in two other processes, that speak the protocol with the library's own messages: they register and open one
+DYNAMIC job, beat once a second, take the tasks that they are given, ask for splits about every five seconds and report
+what reached training loops. A worker's heartbeat names the ``--links`` clients that it would have links with.
+
+Measured, after everybody is there: how long answers to heartbeats and to asks for splits take, as the peers see it, and
+the processor time of the dispatcher, from ``/proc``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import hashlib
+import heapq
+import json
+import os
+import random
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+
+from zmqdata import messages as m
+from zmqdata import wire
+from zmqdata.cluster.processes import ServerProcess
+from zmqdata.splits import IndexSplits
+from zmqdata.transport import sockets
+
+BEAT = 1.0
+BEATS_PER_ASK = 5
+START = 120.0
+PIPELINE = b"a pipeline that nobody opens"
+JOB = m.JobParameters("scale", "scale", "DYNAMIC")
+
+
+class Listed(msgspec.Struct):
+    """What a simulated client reads of a task list: hundreds in one process need not know all of it each."""
+
+    version: int
+    tasks: msgspec.Raw
+
+
+class Heard(msgspec.Struct):
+    """What a simulated client reads of a message."""
+
+    type: str
+    task_list: Listed | None = None
+
+
+class Numbered(msgspec.Struct):
+    """What a simulated client reads of a place in a task list."""
+
+    task: int
+
+
+heard = msgspec.msgpack.Decoder(Heard).decode
+
+
+@functools.lru_cache(maxsize=4)
+def numbers_of(tasks: bytes) -> list[int]:
+    """The numbers of the tasks in a list, which is the same for all clients."""
+    return [one.task for one in msgspec.msgpack.decode(tasks, type=list[Numbered])]
+
+
+class Peer:
+    """One DEALER socket, and what it has said and not yet had an answer to."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], target: str, name: str) -> None:
+        self.name = name
+        self.socket = sockets.control_dealer(context, target)
+        self.waits: dict[str, float] = {}
+        self.taken: dict[str, list[float]] = {}
+        self.beats = 0
+        self.present = False
+
+    def send(self, message: m.Message, kind: str = "") -> None:
+        """Sends a message; ``kind``: what its answer will count for."""
+        if kind:
+            self.waits.setdefault(kind, time.perf_counter())
+        with contextlib.suppress(zmq.Again):
+            self.socket.send_multipart(wire.pack(message), zmq.NOBLOCK)
+
+    def answered(self, kind: str) -> None:
+        """Notes how long an answer took."""
+        since = self.waits.pop(kind, None)
+        if since is not None:
+            self.taken.setdefault(kind, []).append(time.perf_counter() - since)
+
+    def speak(self) -> None:
+        """It is its turn to say something."""
+        raise NotImplementedError
+
+    def hear(self, frames: Sequence[bytes]) -> None:
+        """Takes a message."""
+        raise NotImplementedError
+
+
+class SimulatedWorker(Peer):
+    """Registers, hosts what it is told to, and makes a hundred elements a second."""
+
+    def __init__(self, context: Any, target: str, number: int, links: Sequence[str]) -> None:
+        super().__init__(context, target, f"worker-{number}")
+        self.links = tuple(links)
+        self.address = f"tcp://10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:7000"
+        self.tasks: dict[int, list[int]] = {}
+
+    def _reports(self) -> tuple[m.TaskReport, ...]:
+        return tuple(m.TaskReport(task, facts[0], facts[2], None) for task, facts in self.tasks.items())
+
+    def speak(self) -> None:
+        if not self.present:
+            place = (self.address, (), "3.11", "0", self._reports())
+            self.send(m.RegisterWorker(self.name, *place), "registered")
+            return
+        self.beats += 1
+        self.send(m.WorkerHeartbeat(self.name, self._reports(), self.links, self.links), "worker heartbeat")
+        for task, facts in self.tasks.items():
+            facts[2] += 100
+            if (self.beats + task) % BEATS_PER_ASK == 0:
+                ask = m.RequestSplits(self.name, task, facts[0], 0, 0, facts[1], 0, False, 0.01)
+                self.send(ask, "splits")
+
+    def hear(self, frames: Sequence[bytes]) -> None:
+        message = wire.to_worker.control(frames)
+        if isinstance(message, m.WorkerHeartbeatAnswered):
+            self.answered("worker heartbeat")
+            self.present = message.known
+        elif isinstance(message, m.SplitsAssigned):
+            self.answered("splits")
+            if message.task in self.tasks:
+                self.tasks[message.task][1] = message.first + len(message.splits)
+        elif isinstance(message, m.WorkerRegistered):
+            self.answered("registered")
+            self.present = True
+        elif isinstance(message, m.HostTask):
+            one = message.definition
+            self.tasks[one.task] = [one.attempt, one.bases[0] + len(one.ledger[0]), 0]
+        elif isinstance(message, m.DropTask):
+            self.tasks.pop(message.task, None)
+
+
+class SimulatedClient(Peer):
+    """Opens the job and reports a hundred elements a second of each of a few tasks, whether they were made or not."""
+
+    def __init__(self, context: Any, target: str, number: int, reports: int) -> None:
+        super().__init__(context, target, f"client-{number}")
+        self.number = number
+        self.reports = reports
+        self.version = -1
+        self.tasks: list[int] = []
+
+    def speak(self) -> None:
+        if not self.present:
+            self.send(m.OpenIteration(self.name, JOB, 0), "opened")
+            return
+        self.beats += 1
+        at = self.number * self.reports
+        mine = [self.tasks[(at + more) % len(self.tasks)] for more in range(min(self.reports, len(self.tasks)))]
+        span = ((100 * self.beats - 100, 100 * self.beats),)
+        beat = m.ClientHeartbeat(self.name, self.version, self.beats, dict.fromkeys(mine, span), beat=self.beats)
+        self.send(beat, "client heartbeat")
+
+    def hear(self, frames: Sequence[bytes]) -> None:
+        message = heard(frames[1])
+        if message.type == m.ClientHeartbeatAnswered.__name__:
+            self.answered("client heartbeat")
+        elif message.type == m.IterationOpened.__name__:
+            self.answered("opened")
+            self.present = True
+        if message.task_list is not None:
+            self.version, self.tasks = message.task_list.version, numbers_of(bytes(message.task_list.tasks))
+
+
+class Conversation:
+    """Lets peers speak when it is their turn, and hear what comes; each beats once a second, at a time of its own."""
+
+    def __init__(self, peers: Sequence[Peer]) -> None:
+        self.peers = peers
+        draw, now = random.Random(1), time.perf_counter()
+        self._turns = [(now + draw.random() * BEAT, number) for number in range(len(peers))]
+        heapq.heapify(self._turns)
+        self._poll = select.epoll()
+        self._by_file = {}
+        for peer in peers:
+            file = peer.socket.get(zmq.FD)
+            self._by_file[file] = peer
+            # Edges are all that libzmq promises there; after each of them everything is read.
+            self._poll.register(file, select.EPOLLIN | select.EPOLLET)
+
+    def go_on(self, seconds: float) -> None:
+        """Talks for so long."""
+        end = time.perf_counter() + seconds
+        while (now := time.perf_counter()) < end:
+            while self._turns[0][0] <= now:
+                due, number = self._turns[0]
+                heapq.heapreplace(self._turns, (max(due + BEAT, now), number))
+                self.peers[number].speak()
+                self._read(self.peers[number])
+            wait = max(0.0, min(end, self._turns[0][0]) - time.perf_counter())
+            for file, _ in self._poll.poll(wait):
+                self._read(self._by_file[file])
+
+    def _read(self, peer: Peer) -> None:
+        with contextlib.suppress(zmq.Again):
+            while True:
+                peer.hear(peer.socket.recv_multipart(zmq.NOBLOCK))
+
+
+def talk(role: str, target: str, number: int, others: int, reports: int) -> None:
+    """Be so many workers or clients: obeys ``go SECONDS`` lines of its input, and tells what was measured."""
+    context = sockets.new_context()
+    names = [f"client-{one}" for one in range(others)]
+    peers: list[Peer]
+    if role == "workers":
+        peers = [SimulatedWorker(context, target, one, names) for one in range(number)]
+    else:
+        peers = [SimulatedClient(context, target, one, reports) for one in range(number)]
+    conversation = Conversation(peers)
+    began, ends = time.perf_counter(), time.perf_counter() + START
+    while not all(peer.present for peer in peers) and time.perf_counter() < ends:
+        conversation.go_on(0.1)
+    taken = time.perf_counter() - began
+    told: dict[str, Any] = {"seconds": taken, "present": sum(peer.present for peer in peers)}
+    print(json.dumps(told), flush=True)
+    waiting = select.poll()
+    waiting.register(sys.stdin, select.POLLIN)
+    while True:
+        while not waiting.poll(0):
+            conversation.go_on(0.1)
+        line = sys.stdin.readline().split()
+        if not line:
+            break
+        for peer in peers:
+            peer.taken.clear()
+        conversation.go_on(float(line[1]))
+        found: dict[str, list[float]] = {}
+        for peer in peers:
+            for kind, seconds in peer.taken.items():
+                found.setdefault(kind, []).extend(seconds)
+        print(json.dumps({kind: figures(seconds) for kind, seconds in found.items()}), flush=True)
+    os._exit(0)  # thousands of sockets take long to close, and nobody waits for what they have to say
+
+
+def figures(seconds: list[float]) -> dict[str, float]:
+    """How many answers came, and after how many milliseconds."""
+    ordered = sorted(seconds)
+    told = {f"p{part}": ordered[min(len(ordered) - 1, len(ordered) * part // 100)] * 1e3 for part in (50, 95, 99)}
+    return {"answers": len(ordered), **told, "worst": ordered[-1] * 1e3}
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used, all its threads together."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_mb(pid: int) -> float:
+    """Resident memory of a process, in MB."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def register(target: str) -> None:
+    """Registers the dataset that everybody reads."""
+    digest = hashlib.sha256(PIPELINE).hexdigest()
+    description = m.DatasetDescription(digest, "print", (IndexSplits(None),), "", None, -2, None, "3.11", "0")
+    context = sockets.new_context()
+    socket = sockets.control_dealer(context, target)
+    socket.send_multipart(wire.pack(m.RegisterDataset("scale", JOB.dataset_id, description, PIPELINE)))
+    if not socket.poll(10_000) or not isinstance(wire.to_client.control(socket.recv_multipart()), m.DatasetRegistered):
+        raise RuntimeError(f"the dispatcher at {target} does not take the dataset")
+    socket.close()
+    context.term()
+
+
+@contextlib.contextmanager
+def company(role: str, target: str, number: int, others: int, reports: int) -> Iterator[subprocess.Popen[str]]:
+    """So many workers or clients in a process of their own."""
+    told = [f"--role={role}", f"--target={target}", f"--workers={number}", f"--links={others}", f"--reports={reports}"]
+    command = [sys.executable, "-m", "benchmarks.scale", *told]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        try:
+            yield one
+        finally:
+            one.kill()
+
+
+def told(one: subprocess.Popen[str]) -> Any:
+    """The next line that a company says."""
+    assert one.stdout is not None
+    return json.loads(one.stdout.readline())
+
+
+def measure(
+    workers: int, clients: int, seconds: float, links: int, reports: int, journal: bool = True
+) -> dict[str, Any]:
+    """What a dispatcher with so many workers and clients is like.
+
+    Args:
+        workers: how many register.
+        clients: how many read.
+        seconds: for how long to measure once all are there.
+        links: how many clients each worker names in its heartbeats.
+        reports: of how many tasks each client reports elements in each heartbeat.
+        journal: whether the dispatcher has one.
+    """
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        options = [f"--work-dir={folder}"] if journal else []
+        server = stack.enter_context(contextlib.closing(ServerProcess("zmqdata.dispatcher", options)))
+        server.launch()
+        server.await_ready(START)
+        register(server.address)
+        began = cpu_seconds(server.pid)
+        companies = [
+            stack.enter_context(company("workers", server.address, workers, links, 0)),
+            stack.enter_context(company("clients", server.address, clients, 0, reports)),
+        ]
+        starts = [told(one) for one in companies]
+        start = {"seconds": max(one["seconds"] for one in starts), "cpu_seconds": cpu_seconds(server.pid) - began}
+        for settling in (True, False):
+            used, at = cpu_seconds(server.pid), time.perf_counter()
+            for one in companies:
+                assert one.stdin is not None
+                one.stdin.write(f"go {min(5.0, seconds) if settling else seconds}\n")
+                one.stdin.flush()
+            answers = [told(one) for one in companies]
+            cores = (cpu_seconds(server.pid) - used) / (time.perf_counter() - at)
+        return {
+            "workers": starts[0]["present"],
+            "clients": starts[1]["present"],
+            "start": start,
+            "cores": cores,
+            "memory_mb": memory_mb(server.pid),
+            "milliseconds": answers[0] | answers[1],
+        }
+
+
+def main() -> None:
+    """Prints the figures, and writes them."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--workers", type=int, default=2_000)
+    parser.add_argument("--clients", type=int, default=500)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--links", type=int, help="clients that a worker names in its heartbeats; all if left out")
+    parser.add_argument("--reports", type=int, default=10, help="tasks of which a client reports in each heartbeat")
+    parser.add_argument("--no-journal", action="store_true", help="the dispatcher writes nothing")
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--role", choices=("workers", "clients"), help=argparse.SUPPRESS)
+    parser.add_argument("--target", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.role is not None:
+        talk(chosen.role, chosen.target, chosen.workers, chosen.links, chosen.reports)
+        return
+    links = chosen.clients if chosen.links is None else chosen.links
+    journal = not chosen.no_journal
+    found = measure(chosen.workers, chosen.clients, chosen.seconds, links, chosen.reports, journal)
+    print(json.dumps(found, indent=2))
+    if chosen.json is not None:
+        chosen.json.write_text(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The elements of the cases. Making one costs next to nothing, so that carrying it is what is measured.
+
+Each kind has a few different elements which are handed out in turn: enough that they do not stay in the caches of the
+processor, few enough that they take no time to make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+ENDLESS = 10**12
+VARIANTS = 4
+"""A power of two; photographs are two."""
+PAGE = 4096
+LARGE = 65_536
+
+
+@cache
+def variants(name: str) -> list[Any]:
+    """The different elements of a kind; ``bytes:N`` is an array of N bytes."""
+    draw = np.random.default_rng(0)
+
+    def noise(*shape: int) -> list[Any]:
+        return [draw.integers(0, 255, shape, np.uint8) for _ in range(VARIANTS)]
+
+    if name.startswith("bytes:"):
+        return noise(int(name.removeprefix("bytes:")))
+    if name == "kilobytes":
+        return noise(1024)
+    if name == "digits":
+        return noise(28, 28)
+    if name == "images":
+        return noise(224, 224, 3)
+    if name == "batches":
+        return noise(32, 224, 224, 3)
+    if name == "floats":
+        return [draw.random((32, 224, 224, 3), np.float32) for _ in range(VARIANTS)]
+    if name == "tokens":
+        return [draw.integers(0, 50_000, (32, 4096), np.int64) for _ in range(VARIANTS)]
+    if name in ("photographs", "float photographs"):
+        from sklearn.datasets import load_sample_images
+
+        images = [np.ascontiguousarray(image, np.uint8) for image in load_sample_images().images]
+        return images if name == "photographs" else [image.astype(np.float32) / 255 for image in images]
+    raise ValueError(f"There is no kind of element {name!r}")
+
+
+@dataclass(frozen=True)
+class Make:
+    """A function from a number to an element, which every peer can send to its workers.
+
+    Args:
+        name: the kind of element.
+        spins: for ``work``, how many steps of a Python loop an element takes.
+    """
+
+    name: str
+    spins: int = 0
+
+    def __call__(self, x: Any) -> Any:
+        name = self.name
+        if name == "increments":
+            return x + 1
+        if name == "work":
+            return spin(self.spins, x)
+        if name == "scalars":
+            return x
+        kept = variants(name)
+        if name == "digits":
+            return {"image": kept[x & (VARIANTS - 1)], "label": x}
+        return kept[x % len(kept)]
+
+
+def spin(spins: int, x: Any) -> Any:
+    """Pure Python that takes its time."""
+    total = 0
+    for number in range(spins):
+        total += number
+    return x
+
+
+def touch_array(array: Any) -> None:
+    """Looks at the last item."""
+    array.item(-1)
+
+
+def touch_pages(array: Any) -> None:
+    """Looks at a byte of each page."""
+    array.reshape(-1).view(np.uint8)[::PAGE].sum()
+
+
+def touch_digit(element: Any) -> None:
+    """Looks at the last item of each leaf."""
+    element["image"].item(-1)
+    int(element["label"])
+
+
+def touching(name: str) -> Callable[[Any], Any]:
+    """How a consumer looks at an element of a kind."""
+    if name in ("scalars", "increments", "work"):
+        return int
+    if name == "digits":
+        return touch_digit
+    return touch_pages if variants(name)[0].nbytes >= LARGE else touch_array
+
+
+def weight(name: str) -> int:
+    """Bytes of one element."""
+    if name in ("scalars", "increments", "work"):
+        return 8
+    return int(variants(name)[0].nbytes) + (8 if name == "digits" else 0)

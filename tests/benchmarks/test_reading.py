@@ -1,0 +1,65 @@
+"""The loop that measures, on elements that are made up."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from benchmarks.reading import Peer, Turn, count
+
+
+class Fake(Peer):
+    """Notes what is asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.story: list[str] = []
+
+    def prepare(self, turn: Turn) -> None:
+        self.story.append("prepare")
+
+    @contextlib.contextmanager
+    def read(self, turn: Turn) -> Iterator[Iterator[Any]]:
+        self.story.append("open")
+        yield itertools.count()
+        self.story.append("close")
+
+    def forget(self) -> None:
+        self.story.append("forget")
+
+
+def turn(measure: str) -> Turn:
+    return Turn(measure, "scalars", "", 1, 0.01, 0.0, 0)
+
+
+def test_every_element_is_looked_at() -> None:
+    """Whatever is counted was touched, once, in order."""
+    seen: list[int] = []
+    rate = count(itertools.count(), seen.append, 0.01)
+    assert seen == list(range(len(seen)))
+    assert 0 < rate <= len(seen) / 0.01
+
+
+def test_elements_that_end_are_no_measurement() -> None:
+    """A stream that runs dry is an error, not a high rate."""
+    with pytest.raises(EOFError):
+        count(iter(range(3)), int, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("measure", "story"),
+    [
+        ("rate", ["prepare", "open", "close"]),
+        ("first", ["prepare", "open", "close", "open", "close"]),
+        ("cold", ["forget", "prepare", "open", "close", "forget"]),
+    ],
+)
+def test_what_each_measure_includes(measure: str, story: list[str]) -> None:
+    """Servers are started before the time runs, for a cold start within it; a first reader warms them up."""
+    peer = Fake()
+    assert peer.measure(turn(measure)) > 0
+    assert peer.story == story
