@@ -140,7 +140,7 @@ class Lan:
         return f"10.83.0.{self.machines.index(machine) + 1}"
 
     def pull_cable(self, machine: str) -> None:
-        """Cuts a machine off: what is sent to it or by it is lost, and no connection is closed."""
+        """Takes a machine off the network: what is sent to it or by it is lost, and no connection is closed."""
         ip("-n", self._space("switch"), "link", "set", "dev", machine, "down")
 
     def plug_cable(self, machine: str) -> None:

@@ -1,6 +1,6 @@
-"""Storms of cut cables: a job on machines of a network whose cables are pulled, or carry only in one direction.
+"""Storms of pulled cables: a job on machines of a network whose cables are pulled, or carry only in one direction.
 
-What must hold all the same is checked at the end: ``CutStorm.run``.
+What must hold all the same is checked at the end: ``CableStorm.run``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ DEADLINE = 60.0
 """Seconds from the last misfortune in which an iteration must have ended; the longest known wait is 30."""
 
 
-class CutStorm:
-    """One round: a job, and cuts at random places of it.
+class CableStorm:
+    """One round: a job, and disturbed cables at random places of it.
 
     Args:
         lan: machines named dispatcher, worker1, worker2, client and, where two loops read, client2.
@@ -34,7 +34,7 @@ class CutStorm:
         kind: of the job, a key of ``training_loop.KINDS``.
         folder: for the journal, and for what training loops write down.
         count: how many elements the job has.
-        pauses: how many seconds a cut may last.
+        pauses: how many seconds a disturbance may last.
         kills: whether processes are killed, too.
     """
 
@@ -48,7 +48,7 @@ class CutStorm:
         pauses: tuple[float, ...] = (0.5, 3.0, 5.0, 12.0, 20.0),
         kills: bool = False,
     ) -> None:
-        self.random = random.Random(f"{seed}/{kind}/cuts")
+        self.random = random.Random(f"{seed}/{kind}/cables")
         self.lan, self.kind, self.folder, self.count = lan, kind, folder, count
         self.pauses, self.kills = pauses, kills
         self.story: list[str] = []
@@ -91,7 +91,7 @@ class CutStorm:
     def pull(self) -> None:
         """Somebody's cable is pulled."""
         machine = self._machine()
-        self.cut(f"{machine} is off", lambda: self.lan.pull_cable(machine), lambda: self.lan.plug_cable(machine))
+        self.disturb(f"{machine} is off", lambda: self.lan.pull_cable(machine), lambda: self.lan.plug_cable(machine))
 
     def silence(self) -> None:
         """What one machine says to another one is lost, and nothing else."""
@@ -99,23 +99,23 @@ class CutStorm:
 
     def silence_one(self, one: str, other: str) -> None:
         lost = f"{one} is not heard by {other}"
-        self.cut(lost, lambda: self.lan.silence(one, other), lambda: self.lan.let_speak(one, other))
+        self.disturb(lost, lambda: self.lan.silence(one, other), lambda: self.lan.let_speak(one, other))
 
     def mute(self) -> None:
         """One machine hears everybody and is heard by nobody."""
         machine = self._machine()
-        self.cut(f"{machine} is heard by nobody", lambda: self.lan.mute(machine), lambda: self.lan.unmute(machine))
+        self.disturb(f"{machine} is heard by nobody", lambda: self.lan.mute(machine), lambda: self.lan.unmute(machine))
 
     def deafen(self) -> None:
         """One machine is heard by everybody and hears nobody."""
         machine = self._machine()
-        self.cut(f"{machine} hears nobody", lambda: self.lan.deafen(machine), lambda: self.lan.undeafen(machine))
+        self.disturb(f"{machine} hears nobody", lambda: self.lan.deafen(machine), lambda: self.lan.undeafen(machine))
 
     def _machine(self) -> str:
         return self.random.choice(self.lan.machines)
 
-    def cut(self, what: str, begin: Callable[[], object], heal: Callable[[], object]) -> None:
-        """A cut of one of the durations."""
+    def disturb(self, what: str, begin: Callable[[], object], heal: Callable[[], object]) -> None:
+        """A disturbance of one of the durations."""
         seconds = self.random.choice(self.pauses)
         self._tell(f"{what} for {seconds:g} s")
         begin()
@@ -166,7 +166,7 @@ class CutStorm:
             if self.running:
                 misfortune()
         await_condition(lambda: all(loop.has_ended() for loop in self.loops), DEADLINE, "the end")
-        self._tell(f"ended {time.monotonic() - self.healed:.1f} s after the last cut")
+        self._tell(f"ended {time.monotonic() - self.healed:.1f} s after the last disturbance")
         print("\n".join(self.story))
 
     def _logs(self) -> str:

@@ -1,4 +1,4 @@
-"""What is promised holds while cables are cut, wholly or in one direction. The storms are in ``cuts``."""
+"""What is promised holds while cables are pulled, wholly or in one direction. The storms are in ``cables``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.netns.cuts import CutStorm
+from tests.netns.cables import CableStorm
 from tests.netns.lan import Lan, NotPermittedError
 from tests.processes.training_loop import KINDS
 
@@ -32,41 +32,41 @@ def lan(tmp_path: Path) -> Iterator[Lan]:
 
 def test_each_direction_of_each_connection(lan: Lan, tmp_path: Path) -> None:
     """Control and elements, there and back: whichever direction is lost for a moment, nothing else is."""
-    storm = CutStorm(lan, 1, "dynamic", tmp_path, count=8_000, pauses=(0.7,))
+    storm = CableStorm(lan, 1, "dynamic", tmp_path, count=8_000, pauses=(0.7,))
     storm.run(*every_direction(storm))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_direction_of_each_connection_for_long(lan: Lan, kind: str, tmp_path: Path) -> None:
-    """The same where every cut outlasts every time-out."""
-    storm = CutStorm(lan, 1, kind, tmp_path, count=40_000, pauses=(13.0,))
+    """The same where every disturbance outlasts every time-out."""
+    storm = CableStorm(lan, 1, kind, tmp_path, count=40_000, pauses=(13.0,))
     storm.run(*every_direction(storm))
 
 
-def every_direction(storm: CutStorm) -> list[Callable[[], None]]:
+def every_direction(storm: CableStorm) -> list[Callable[[], None]]:
     pairs = itertools.combinations(("dispatcher", "worker2", "client"), 2)
     return [partial(storm.silence_one, *pair) for one, other in pairs for pair in ((one, other), (other, one))]
 
 
 def test_nothing_is_lost_when_cables_are_cut(lan: Lan, tmp_path: Path) -> None:
     """Whoever does not hear whom for a while: the order that was promised holds."""
-    CutStorm(lan, 1, "coordinated", tmp_path, count=3_000, pauses=SOON).run()
+    CableStorm(lan, 1, "coordinated", tmp_path, count=3_000, pauses=SOON).run()
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(1, 6))
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_lost_in_many_storms_of_cuts(lan: Lan, kind: str, seed: int, tmp_path: Path) -> None:
-    """Twenty storms: each element is handed out, none twice, in the order promised, though cuts outlast time-outs."""
-    CutStorm(lan, seed, kind, tmp_path).run()
+def test_nothing_is_lost_in_many_storms_of_cables(lan: Lan, kind: str, seed: int, tmp_path: Path) -> None:
+    """Twenty storms: each element is handed out, none twice, in the order promised, whatever time-outs run out."""
+    CableStorm(lan, seed, kind, tmp_path).run()
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(1, 3))
 @pytest.mark.parametrize("kind", KINDS)
 def test_slow_cables_cuts_and_deaths(lan: Lan, kind: str, seed: int, tmp_path: Path) -> None:
-    """Every cable carries a gigabit per second, and with each cut a worker is killed."""
+    """Every cable carries a gigabit per second, and with each disturbance a worker is killed."""
     for machine in lan.machines:
         lan.limit(machine, "1gbit")
-    CutStorm(lan, seed, kind, tmp_path, kills=True).run()
+    CableStorm(lan, seed, kind, tmp_path, kills=True).run()

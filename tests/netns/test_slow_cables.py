@@ -1,0 +1,71 @@
+"""What "AUTO" compresses on cables of several speeds, as far as the network can tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.netns.lan import Lan, NotPermittedError
+
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
+
+COUNT, WIDTH = 240, 1 << 17
+"""Elements and the tokens in each: a megabyte. Up to 80 are made, and on their way, before the cable is known."""
+SIZE = COUNT * WIDTH * 8
+
+CLIENT = f"""
+import json, sys
+import numpy as np
+from zmqdata import Dataset, distribute
+from zmqdata.client.calls import status
+
+service, compression = sys.argv[1], None if sys.argv[2] == "None" else sys.argv[2]
+tokens = np.random.default_rng(0).integers(0, 5000, {WIDTH})
+dataset = Dataset.range(1 << 30).map(lambda i: tokens + i % 3)
+elements = iter(dataset.apply(distribute("parallel_epochs", service, compression=compression)))
+for i in range({COUNT}):
+    assert (next(elements) == tokens + i % 3).all()
+shown = [task["compressed"] for task in status(service)["tasks"]]
+print(json.dumps(shown))
+"""
+
+
+@pytest.fixture
+def lan(tmp_path: Path) -> Iterator[Lan]:
+    """Two machines on a switch."""
+    try:
+        made = Lan(["worker", "client"], tmp_path)
+    except NotPermittedError as refusal:
+        pytest.skip(f"network namespaces are not permitted here: {refusal}")
+    yield made
+    made.close()
+
+
+def read(lan: Lan, compression: str) -> tuple[str, int]:
+    """A client reads from a worker; what its task says of compression, and the bytes that came over the cable."""
+    service = lan.serve("worker", "dispatcher")
+    lan.serve("worker", "worker", "--dispatcher", service)
+    [shown] = json.loads(lan.run("client", "-c", CLIENT, service, compression))
+    return shown, lan.traffic("client")[0]
+
+
+def test_tokens_shrink_on_a_slow_cable(lan: Lan) -> None:
+    """At 200 Mbit/s the speed of the cable is found out, tokens are compressed for it, and the status says so."""
+    lan.limit("client", "200mbit")
+    shown, received = read(lan, "AUTO")
+    what, smaller, speed = shown.split(", ")
+    assert what.startswith(("lz4", "zstd"))
+    assert float(smaller.removesuffix("x smaller")) > 2
+    assert 15 < float(speed.removeprefix("at ").removesuffix(" MB/s")) < 100
+    assert received < 0.7 * SIZE
+
+
+def test_none_is_none_on_a_slow_cable(lan: Lan) -> None:
+    """Whoever wants nothing compressed gets all bytes, however slow it is."""
+    lan.limit("client", "500mbit")
+    shown, received = read(lan, "None")
+    assert shown == ""
+    assert received > SIZE
