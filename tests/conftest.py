@@ -5,16 +5,33 @@ Fakes and servers live in ``zmqdata.testing``, not here.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from zmqdata.dataset.seeds import _seeds
+
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("local", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Of what a shell runs in the background, and so of all that tests start: none of it would see a Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_terminal = 2
+
+
+def pytest_configure() -> None:
+    """Notes where the terminal is, while nothing is captured."""
+    global _terminal
+    _terminal = os.dup(2)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,6 +55,29 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Prints where all threads are just before a test takes too long, which ends its process without another word."""
+    marker = item.get_closest_marker("timeout")
+    seconds = float(marker.args[0] if marker else item.config.getini("timeout"))
+    if seconds > 2:  # 0: it may take as long as it likes
+        faulthandler.dump_traceback_later(seconds - 2, file=_terminal)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Takes back the seed that a test has set: an order that is promised elsewhere follows from it."""
+    before = vars(_seeds).copy()
+    try:
+        return (yield)
+    finally:
+        vars(_seeds).update(before)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -40,6 +40,7 @@ WORKERS = st.builds(
     heartbeat_interval_ms=st.integers(1, 10_000),
     dispatcher_timeout_ms=st.integers(10_001, 10**9),
     data_transfer_protocol=st.sampled_from([None, "tcp"]),
+    shared_memory_bytes=st.integers(1 << 16, 1 << 40),
     worker_tags=st.lists(WORDS, max_size=3).map(tuple),
     data_ports=st.none() | st.tuples(st.integers(1, 99), st.integers(99, 65535)),
     buffer_bytes=st.integers(1, 1 << 40),

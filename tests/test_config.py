@@ -125,7 +125,7 @@ NUMBERS = {
     ],
     WorkerConfig: [
         *("port", "heartbeat_interval_ms", "dispatcher_timeout_ms", "data_transfer_port", "buffer_bytes"),
-        "pipeline_cache_bytes",
+        *("pipeline_cache_bytes", "shared_memory_bytes"),
         *("cross_trainer_cache_size_bytes", "snapshot_max_chunk_size_bytes", "shutdown_quiet_period_ms"),
     ],
 }
@@ -271,7 +271,10 @@ def test_a_tag_is_never_empty(tag: str) -> None:
         ({"data_ports": (0, 5)}, ValueError, "`data_ports` must be between 1 and 65535, got 0$"),
         ({"data_ports": (1, 70_000)}, ValueError, "`data_ports` must be between 1 and 65535, got 70000$"),
         ({"data_ports": (7100, 7000)}, ValueError, r"first <= last, got \(7100, 7000\)"),
-        ({"data_transfer_protocol": "shm"}, NotFoundError, "No data transfer server factory has been registered.*shm"),
+        ({"data_transfer_protocol": "rdma"}, NotFoundError, "No data transfer server factory .* registered.*rdma"),
+        ({"shared_memory_bytes": -1}, ValueError, "`shared_memory_bytes` must be at least 0, got -1"),
+        ({"shared_memory_bytes": 1}, ValueError, "`shared_memory_bytes` must be at least 65536, or 0 for none, got 1"),
+        ({"data_transfer_protocol": "shm", "data_ports": (7, 8)}, ValueError, "`data_ports` means nothing .*'shm'"),
         # contradictions
         (
             {"heartbeat_interval_ms": 5_000, "dispatcher_timeout_ms": 5_000},
@@ -280,6 +283,7 @@ def test_a_tag_is_never_empty(tag: str) -> None:
         ),
         ({"data_ports": (7000, 7100), "data_transfer_port": 7000}, ValueError, "give one of the two"),
         ({"data_transfer_protocol": "ipc", "data_ports": (7, 8)}, ValueError, "`data_ports` means nothing .*'ipc'"),
+        ({"data_transfer_protocol": "shm", "shared_memory_bytes": 0}, ValueError, "leaves nothing for .*'shm'"),
         ({"data_transfer_protocol": "ipc", "data_transfer_port": 7}, ValueError, "`data_transfer_port` means nothing"),
         (
             {"data_transfer_protocol": "ipc", "data_transfer_address": "gate"},

@@ -153,6 +153,13 @@ def test_an_earlier_schema_is_migrated() -> None:
     assert found == [u.CloseTaskListUpdate(4002) if isinstance(one, u.CloseTaskListUpdate) else one for one in up_to(3)]
 
 
+def test_what_a_fact_said_once_and_says_no_more_is_passed_over() -> None:
+    """Ledgers used to have the number of splits that they did not keep: such a journal needs no migration."""
+    former = {"type": "RestoreLedgerUpdate", "task": 4, "source": 0, "splits": [], "cuts": 1, "base": 3, "before": 7}
+    fact = msgspec.convert(former, u.RestoreLedgerUpdate)
+    assert read(JournalEncoder(SALT).begin([fact]))[1] == [u.RestoreLedgerUpdate(4, 0, (), 1, 3)]
+
+
 def test_a_header_that_makes_no_sense_is_damage() -> None:
     """A sound record that is no header is no beginning of a journal."""
     payload = msgspec.msgpack.encode({"schema": "one"})

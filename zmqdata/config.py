@@ -23,7 +23,9 @@ PORT_MARK = "%port%"
 DATA_PORT_MARK = "%dts_port%"
 DEPLOYMENT_MODES = ("COLOCATED", "REMOTE", "HYBRID")
 _PORT_RANGE = re.compile(r"(?P<host>.+):(?P<first>[0-9]{1,5})-(?P<last>[0-9]{1,5})")
-DATA_TRANSPORTS = ("ipc", "tcp")
+DATA_TRANSPORTS = ("shm", "ipc", "tcp")
+LEAST_SHARED_MEMORY, MOST_SHARED_MEMORY = 1 << 16, 1 << 40
+"""Less would hold none of the frames that are large enough to be worth a slot."""
 LEAST_CLIENT_TIMEOUT = 100
 """In milliseconds: what three reports of a client need, on a machine that has something else to do, too."""
 SNAPSHOTS_PER_WORKER = 3
@@ -193,7 +195,7 @@ class WorkerConfig:
         >>> WorkerConfig("tcp://10.0.0.1:5050", worker_tags=("GPU",)).heartbeat_interval_ms
         1000
 
-    tf.data has the same fields, the last three excepted, with slower defaults.
+    tf.data has the same fields, those from ``data_ports`` on excepted, with slower defaults.
     """
 
     dispatcher_address: str = dispatcher_setting()
@@ -212,9 +214,9 @@ class WorkerConfig:
     )
     data_transfer_protocol: str | None = setting(
         None,
-        "the only transport over which to send elements, 'tcp' or 'ipc' (paths, for clients of this host); without it "
-        "the best that the client can use",
-        metavar="tcp|ipc",
+        "the only transport over which to send elements: 'tcp', or for clients of this host 'ipc' (paths) or 'shm' "
+        "(shared memory); without it the best that the client can use",
+        metavar="tcp|ipc|shm",
     )
     data_transfer_address: str | None = setting(
         None,
@@ -253,6 +255,13 @@ class WorkerConfig:
     buffer_bytes: int = setting(
         16 << 20, "how many bytes each task produces ahead of its clients", least=1, most=MOST_BYTES
     )
+    shared_memory_bytes: int = setting(
+        128 << 20,
+        "how many bytes of memory each client of this host may share with the worker, taken as large elements need "
+        f"them; at least {LEAST_SHARED_MEMORY}, or 0: none",
+        least=0,
+        most=MOST_SHARED_MEMORY,
+    )
     pipeline_cache_dir: str | None = setting(
         None,
         "folder for large arrays and shipped code of pipelines, shared by all workers that name it; without it one of "
@@ -281,6 +290,7 @@ class WorkerConfig:
                 f"{self.heartbeat_interval_ms}: between two heartbeats the dispatcher has nothing to answer"
             )
         self._check_data_sockets()
+        self._check_shared_memory()
 
     def _check_data_sockets(self) -> None:
         if self.data_transfer_protocol is not None:
@@ -292,13 +302,26 @@ class WorkerConfig:
             )
         names = ("data_ports", "data_transfer_port", "data_transfer_address")
         useless = [name for name in names if getattr(self, name)]
-        if self.data_transfer_protocol == "ipc" and useless:
-            raise ValueError(f"`{useless[0]}` means nothing with `data_transfer_protocol`='ipc', which uses paths")
+        if self.data_transfer_protocol in ("ipc", "shm") and useless:
+            chosen = self.data_transfer_protocol
+            raise ValueError(f"`{useless[0]}` means nothing with `data_transfer_protocol`={chosen!r}, which uses paths")
         ports = self.usable_data_ports
         if self.announced_data_port and (ports is None or ports[0] != ports[1]):
             raise ValueError(
                 f"`data_transfer_address`={self.data_transfer_address!r} names one port for all connections that carry "
                 f"elements, and there may be several: write {DATA_PORT_MARK} for it, or set `data_transfer_port`"
+            )
+
+    def _check_shared_memory(self) -> None:
+        if 0 < self.shared_memory_bytes < LEAST_SHARED_MEMORY:
+            raise ValueError(
+                f"`shared_memory_bytes` must be at least {LEAST_SHARED_MEMORY}, or 0 for none, got "
+                f"{self.shared_memory_bytes}: no element that is worth sharing fits into less"
+            )
+        if self.data_transfer_protocol == "shm" and not self.shared_memory_bytes:
+            raise ValueError(
+                "`shared_memory_bytes`=0 leaves nothing for `data_transfer_protocol`='shm': give it memory, or say "
+                "'ipc' to send elements through sockets"
             )
 
     @property

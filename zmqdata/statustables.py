@@ -138,6 +138,7 @@ TASKS: Columns = {
     "attempt": lambda row: str(row["attempt"]),
     "produced": lambda row: f"{row['produced']:,}",
     "delivered": lambda row: f"{row['delivered']:,}",
+    "compressed": lambda row: str(row.get("compressed", "")),
     "state": _task_state,
 }
 HOSTED: Columns = {
@@ -147,6 +148,7 @@ HOSTED: Columns = {
     "mode": lambda row: str(row["processing_mode"]),
     "clients": lambda row: f"{len(row['clients']):,}",
     "produced": lambda row: f"{row['produced']:,}",
+    "compressed": lambda row: str(row.get("compressed", "")),
     "left out": lambda row: f"{row.get('left_out', 0):,}",
     "state": lambda row: "ended" if row["total"] is not None else "running" if row["started"] else "waiting",
 }

@@ -229,7 +229,7 @@ class PassStepsUpdate(Update, frozen=True):
 class RestoreLedgerUpdate(Update, frozen=True):
     """In a snapshot or from a checkpoint: the ledger of a task's source, and how often its end was taken back.
 
-    Its first ``base`` entries, with ``before`` splits, are not needed any more.
+    Its first ``base`` entries are not needed any more.
     """
 
     task: int
@@ -237,7 +237,6 @@ class RestoreLedgerUpdate(Update, frozen=True):
     splits: tuple[Split, ...]
     cuts: int
     base: int = 0
-    before: int = 0
 
 
 class RestoreCursorUpdate(Update, frozen=True):

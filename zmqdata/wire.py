@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from zmqdata.errors import ProtocolError
-from zmqdata.messages import PROTOCOL_VERSION, Message, OnLink, ToClient, ToDispatcher, ToWorker
+from zmqdata.messages import PROTOCOL_VERSION, Message, OnLink, TaskList, TasksChanged, ToClient, ToDispatcher, ToWorker
 
 MAGIC = b"ZD%d" % PROTOCOL_VERSION
 """First frame of every control message: tells a peer of another version from garbage."""
@@ -23,7 +23,22 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def pack(message: Message) -> list[bytes]:
     """The frames of a control message."""
+    if isinstance(message, TasksChanged):
+        message = TasksChanged(message.client, _encoded_once(message.task_list))
     return [MAGIC, _encode(message)]
+
+
+_last_list: tuple[Any, Any] = (None, None)
+
+
+def _encoded_once(task_list: TaskList) -> Any:
+    """A list's bytes in place of it, the same as before if it is the one before: hundreds of clients get the same."""
+    global _last_list  # replaced as a whole, so that threads see one or the other
+    known, content = _last_list
+    if known is not task_list:
+        content = msgspec.Raw(_encode(task_list))
+        _last_list = task_list, content
+    return content
 
 
 def pack_header(message: Message) -> bytes:

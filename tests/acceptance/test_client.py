@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import signal
@@ -364,7 +365,8 @@ def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCl
     cluster = make_cluster(1, client_timeout_ms=800, job_gc_check_interval_ms=20)
     command = [sys.executable, "-c", STOPPED, cluster.target]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as silent:
+    with subprocess.Popen(command, text=True, **pipes) as silent, contextlib.ExitStack() as at_end:
+        at_end.callback(silent.kill)  # one that is stopped would be waited for without end
         assert silent.stdin is not None
         assert silent.stdout is not None
         found = [int(silent.stdout.readline())]
@@ -372,7 +374,7 @@ def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCl
         silent.send_signal(signal.SIGSTOP)
         other = iter(read(Dataset.range(2_000), cluster, job_name="stopped", max_outstanding_requests=20))
         found.append(int(next(other)))
-        await_condition(lambda: status(cluster)["jobs"][0]["clients"] == 1, what="the silent client to be given up")
+        await_condition(lambda: status(cluster)["jobs"][0]["clients"] == 1, 30, "the silent client to be given up")
         found += [int(x) for x in itertools.islice(other, 20)]
         silent.send_signal(signal.SIGCONT)
         silent.stdin.write("\n" * 2_000)

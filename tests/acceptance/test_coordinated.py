@@ -29,6 +29,12 @@ def made(x: Any) -> tuple[Any, str]:
 ENDLESS = Dataset.counter().map(made)
 
 
+@pytest.fixture
+def job(request: pytest.FixtureRequest) -> str:
+    """A job name that no other test uses."""
+    return request.node.name  # type: ignore[no-any-return]
+
+
 def counted(count: int) -> Dataset:
     """So many elements, which nobody knows before."""
     return Dataset.range(count).filter(lambda x: True).map(made)
@@ -86,10 +92,21 @@ def drained(readers: list[Any]) -> list[list[int] | Exception]:
 
 @pytest.mark.claim("4.4a", "4.4b", "3.4b")
 @pytest.mark.core
-@pytest.mark.parametrize(("workers", "count"), [(1, 1), (1, 3), (3, 1), (2, 4)])
-def test_steps_are_rounds(make_cluster: Callable[..., zmqdata.LocalCluster], workers: int, count: int) -> None:
-    """For any numbers of workers and consumers each step is of one worker, in its order, and workers take turns."""
-    taken = steps(consumers(make_cluster(workers), count), 12 * workers)
+def test_steps_are_rounds(cluster: zmqdata.LocalCluster, job: str) -> None:
+    """Each step is of one worker, in its order, and workers take turns."""
+    check_rounds(steps(consumers(cluster, 4, job_name=job), 24), 2, 4)
+
+
+@pytest.mark.claim("4.4a", "4.4b", "3.4b")
+@pytest.mark.parametrize(("workers", "count"), [(1, 1), (1, 3), (3, 1)])
+def test_steps_are_rounds_with_any_number_of_workers(
+    make_cluster: Callable[..., zmqdata.LocalCluster], workers: int, count: int
+) -> None:
+    """And of consumers, also where there is one."""
+    check_rounds(steps(consumers(make_cluster(workers), count), 12 * workers), workers, count)
+
+
+def check_rounds(taken: list[tuple[Made, ...]], workers: int, count: int) -> None:
     found = rounds(taken)
     assert len(found) == workers
     assert all(sorted(one) == list(range(12 * count)) and in_a_row(one) for one in found.values())
@@ -99,24 +116,23 @@ def test_steps_are_rounds(make_cluster: Callable[..., zmqdata.LocalCluster], wor
 
 @pytest.mark.claim("4.4c")
 @pytest.mark.core
-def test_buckets_are_the_same_for_all(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
+def test_buckets_are_the_same_for_all(cluster: zmqdata.LocalCluster, job: str) -> None:
     """Batches by length: at each step all consumers have batches of the same length."""
-    cluster = make_cluster(2)
     sentences = Dataset.counter().map(lambda x: np.zeros(1 + int(x) * 31 % 40, np.int8))
     batches = sentences.bucket_by_sequence_length(len, [10, 20, 30], [3] * 4, pad_to_bucket_boundary=False)
     grouped = batches.group_by_window(
         lambda batch: int(np.searchsorted([10, 20, 30], batch.shape[1], side="left")), lambda key, ds: ds, 2
     )
-    readers = consumers(cluster, 2, grouped)
+    readers = consumers(cluster, 2, grouped, job_name=job)
     seen = together(*(lambda it=it: [(next(it).shape[1] - 1) // 10 for _ in range(30)] for it in readers))
     assert len(seen[0]) == 30
     assert sum(a == b for a, b in zip(*seen, strict=True)) >= 20
 
 
 @pytest.mark.claim("4.4d")
-def test_consumers_may_run_apart(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
+def test_consumers_may_run_apart(cluster: zmqdata.LocalCluster, job: str) -> None:
     """A consumer that is far ahead has the same steps as one that comes later."""
-    ahead, behind = consumers(make_cluster(2), 2)
+    ahead, behind = consumers(cluster, 2, job_name=job)
     both = together(lambda: take(ahead, 100), lambda: take(behind, 3))
     rest = both[1] + take(behind, 97)
     assert all(in_a_row(one) for one in rounds(list(zip(both[0], rest, strict=True))).values())
@@ -227,19 +243,18 @@ def test_one_job_has_one_number_of_consumers(
 
 
 @pytest.mark.claim("3.4a", "7.13")
-def test_known_finite_input_is_refused(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
+def test_known_finite_input_is_refused(cluster: zmqdata.LocalCluster, job: str) -> None:
     """Input that is known to end is refused in tf.data's words."""
-    cluster = make_cluster(1)
     text = "Round robin reads require that the input dataset has infinite cardinality, but the dataset has card"
     with pytest.raises(FailedPreconditionError, match=text):
-        next(consumer(cluster, 0, 2, Dataset.range(100)))
+        next(consumer(cluster, 0, 2, Dataset.range(100), job_name=job))
 
 
 @pytest.mark.claim("3.4d", "7.12")
 @pytest.mark.core
-def test_input_that_ends_is_an_error_for_all(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
+def test_input_that_ends_is_an_error_for_all(cluster: zmqdata.LocalCluster, job: str) -> None:
     """Input that turns out to end is the same error for every consumer."""
-    for outcome in drained(consumers(make_cluster(1), 2, counted(11))):
+    for outcome in drained(consumers(cluster, 2, counted(11), job_name=job)):
         assert isinstance(outcome, FailedPreconditionError)
         assert "Encountered end of sequence on a round-robin read iterator" in str(outcome)
 
@@ -248,11 +263,9 @@ def test_input_that_ends_is_an_error_for_all(make_cluster: Callable[..., zmqdata
 @pytest.mark.core
 @pytest.mark.parametrize("finite", ["drop", "pad"])
 @pytest.mark.parametrize("mode", [OFF, DYNAMIC])
-def test_all_get_a_round_or_none_does(
-    make_cluster: Callable[..., zmqdata.LocalCluster], finite: str, mode: Any
-) -> None:
+def test_all_get_a_round_or_none_does(cluster: zmqdata.LocalCluster, job: str, finite: str, mode: Any) -> None:
     """With a rule for finite input every consumer has as many steps, and nothing but the last rounds is missing."""
-    outcomes = drained(consumers(make_cluster(2), 3, counted(50), mode, finite=finite))
+    outcomes = drained(consumers(cluster, 3, counted(50), mode, finite=finite, job_name=job))
     assert all(isinstance(one, list) for one in outcomes), outcomes
     assert len({len(one) for one in outcomes if isinstance(one, list)}) == 1
     given = [x for one in outcomes if isinstance(one, list) for x in one]
@@ -275,10 +288,9 @@ def test_consumers_of_nothing(make_cluster: Callable[..., zmqdata.LocalCluster],
 
 
 @pytest.mark.claim("4.4g")
-def test_a_second_iteration_is_in_step(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
+def test_a_second_iteration_is_in_step(cluster: zmqdata.LocalCluster, job: str) -> None:
     """The second iterator of each consumer's dataset reads the next iteration."""
-    cluster = make_cluster(2)
-    options = {"job_name": "twice", "num_consumers": 2, "finite": "drop"}
+    options = {"job_name": job, "num_consumers": 2, "finite": "drop"}
     datasets = [read(counted(40), cluster, DYNAMIC, consumer_index=index, **options) for index in range(2)]
     for _ in range(2):
         outcomes = drained([iter(ds) for ds in datasets])
@@ -339,35 +351,32 @@ def test_all_workers_are_started_again(make_cluster: Callable[..., zmqdata.Local
 
 @pytest.mark.claim("4.4i", "7.11")
 @pytest.mark.core
-def test_nobody_reads_as_a_living_consumer(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
+def test_nobody_reads_as_a_living_consumer(cluster: zmqdata.LocalCluster, job: str) -> None:
     """A second reader under a consumer's index is refused while that one lives, and the text says how far it is."""
-    cluster = make_cluster(1)
-    readers = consumers(cluster, 2)
+    readers = consumers(cluster, 2, job_name=job)
     steps(readers, 20)
     with pytest.raises(FailedPreconditionError, match="current round has already reached"):
-        next(consumer(cluster, 1, 2, ENDLESS))
+        next(consumer(cluster, 1, 2, ENDLESS, job_name=job))
     assert len(steps(readers, 20)) == 20
 
 
 @pytest.mark.claim("4.4j")
 @pytest.mark.core
-def test_a_successor_resumes(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
+def test_a_successor_resumes(cluster: zmqdata.LocalCluster, job: str) -> None:
     """Who comes for a consumer that has left goes on at its step."""
-    cluster = make_cluster(2)
-    readers = consumers(cluster, 2)
+    readers = consumers(cluster, 2, job_name=job)
     taken = steps(readers, 30)
     readers[1].close()
-    readers[1] = consumer(cluster, 1, 2, ENDLESS)
+    readers[1] = consumer(cluster, 1, 2, ENDLESS, job_name=job)
     taken += steps(readers, 30)
     assert all(in_a_row(one) for one in rounds(taken).values())
 
 
 @pytest.mark.claim("4.4k")
 @pytest.mark.core
-def test_a_consumer_that_never_comes(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
+def test_a_consumer_that_never_comes(cluster: zmqdata.LocalCluster, job: str) -> None:
     """The others wait for ``consumer_timeout`` and then have an error, not a hang."""
-    cluster = make_cluster(1)
-    first, second = consumers(cluster, 2, consumer_timeout=1.0)
+    first, second = consumers(cluster, 2, consumer_timeout=1.0, job_name=job)
     steps([first, second], 5)
     second.close()
     with pytest.raises(DataServiceError):

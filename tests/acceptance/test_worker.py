@@ -73,7 +73,7 @@ def test_local_reads_need_a_local_worker(options: dict[str, Any]) -> None:
 
 @pytest.mark.claim("3.7a")
 @pytest.mark.core
-@pytest.mark.parametrize("protocol", [None, "tcp", "ipc"])
+@pytest.mark.parametrize("protocol", [None, "tcp", "ipc", "shm"])
 @pytest.mark.parametrize("mode", [OFF, DYNAMIC])
 def test_every_transport_carries_everything(cluster: zmqdata.LocalCluster, protocol: str | None, mode: Any) -> None:
     """Over TCP, over paths, and over the best of them elements arrive alike."""
@@ -83,7 +83,7 @@ def test_every_transport_carries_everything(cluster: zmqdata.LocalCluster, proto
 
 
 @pytest.mark.claim("3.7b", "7.66")
-@pytest.mark.parametrize(("offered", "wanted"), [("tcp", "ipc"), ("ipc", "tcp")])
+@pytest.mark.parametrize(("offered", "wanted"), [("tcp", "ipc"), ("ipc", "tcp"), ("tcp", "shm"), ("shm", "tcp")])
 def test_a_transport_that_no_worker_offers(
     make_cluster: Callable[..., zmqdata.LocalCluster], offered: str, wanted: str
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,6 +18,7 @@ from zmqdata.client.decoding import CORRUPT_LIMIT, decode_message, hopeless
 from zmqdata.commands import Finish
 from zmqdata.errors import MissingClassError, PipelineError, ProtocolError
 from zmqdata.failures import encode_failure
+from zmqdata.transport.memory import MappedMemory, SharedMemory
 
 
 def message(**changes: object) -> list[bytes]:
@@ -113,4 +116,81 @@ def test_damaged_messages(which: int, place: int, patch: bytes, cut: int) -> Non
     place %= len(frame)
     frames[which] = (frame[:place] + patch + frame[place + len(patch) :])[: len(frame) - cut]
     with contextlib.suppress(ProtocolError):
+        decode_message(frames)
+
+
+# --- shared memory
+
+LARGE = 50_000
+
+
+@pytest.fixture
+def shared() -> Iterator[SharedMemory]:
+    made = SharedMemory(1 << 20)
+    yield made
+    made.close()
+
+
+def shared_message(shared: SharedMemory, element: Any, **changes: Any) -> tuple[list[bytes], MappedMemory]:
+    """A message with a block of one element, large leaves in shared memory, and the slot that it names changed."""
+    builder = BlockBuilder()
+    builder.add(element)
+    block = builder.build()
+    slot = shared.place(block.frames)
+    assert slot is not None
+    following = [bytes(frame) for frame, size in zip(block.frames, slot.sizes, strict=True) if size < 0]
+    slot = msgspec.structs.replace(slot, **changes)
+    header = messages.Block(1, 4000, 1, 0, 1, 0, block.nbytes, block.meta, slot=slot)
+    return [wire.pack_header(header), *following], MappedMemory(shared.told)
+
+
+def test_arrays_in_shared_memory_are_not_copied(shared: SharedMemory) -> None:
+    """Numbers are views of the memory, writable and aligned; what lies outside of it comes along."""
+    element = {"a": np.arange(LARGE), "b": np.arange(3), "c": np.full((LARGE, 2), 7, np.float32)}
+    frames, memory = shared_message(shared, element)
+    _, content = decode_message(frames, memory)
+    assert isinstance(content, DecodedBlock)
+    [found] = content.elements()
+    for name, array in element.items():
+        assert (found[name] == array).all()
+        assert found[name].flags.writeable
+        assert found[name].ctypes.data % 64 == 0
+    shared._bytes[:8] = 255
+    assert found["a"][0] == -1
+    assert found["b"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("element", ["text" * LARGE, np.full(LARGE, "word"), b"byte" * LARGE, [{1}, "x" * LARGE]])
+def test_what_must_be_checked_is_copied_out_of_shared_memory(shared: SharedMemory, element: Any) -> None:
+    """Of text, bytes and objects nothing lies in memory to which a worker could still write."""
+    frames, memory = shared_message(shared, element)
+    _, content = decode_message(frames, memory)
+    assert isinstance(content, DecodedBlock)
+    shared._bytes[:] = 255
+    [found] = content.elements()
+    assert np.array_equal(found, element)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sizes": (400_000,)},
+        {"sizes": (400_000, 24, -1, -1)},
+        {"sizes": (399_999, -1)},
+        {"sizes": (-1, 400_000)},
+        {"start": 1 << 20},
+    ],
+)
+def test_a_lying_slot(shared: SharedMemory, changes: dict[str, Any]) -> None:
+    """A slot with other frames than the block's, or none of the memory's, is ProtocolError; nothing stays on loan."""
+    frames, memory = shared_message(shared, {"a": np.arange(LARGE), "b": np.arange(3)}, **changes)
+    with pytest.raises(ProtocolError):
+        decode_message(frames, memory)
+    assert not memory._held
+
+
+def test_a_slot_without_memory(shared: SharedMemory) -> None:
+    """A block that names a slot where the link has no memory is ProtocolError."""
+    frames, _ = shared_message(shared, np.arange(LARGE))
+    with pytest.raises(ProtocolError, match="the link has none"):
         decode_message(frames)

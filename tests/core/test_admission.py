@@ -152,7 +152,7 @@ def test_a_cache_needs_an_endless_dataset_and_one_repetition() -> None:
     """Trainers share a window of what never ends, and read it once."""
     assert objection(name="new", dataset_id="endless", cache=True) is None
     error, said = objection(name="new", cache=True)
-    assert (error, "requires the input dataset to be infinite, but" in said) == (InvalidArgumentError, True)
+    assert (error, "requires the input dataset to be infinite. The" in said) == (InvalidArgumentError, True)
     error, said = objection(name="new", dataset_id="endless", cache=True, repetition=2)
     assert (error, "Got repetition 2 of job new" in said) == (InvalidArgumentError, True)
 
@@ -177,7 +177,7 @@ def test_numbered_consumers_are_admitted() -> None:
         ({"consumer": -1}, InvalidArgumentError, "got consumer_index=-1"),
         ({"finite": "stop"}, InvalidArgumentError, "finite must be None, 'drop' or 'pad', got 'stop'"),
         ({"target_workers": "LOCAL"}, InvalidArgumentError, "Coordinated reads require non-local workers"),
-        ({"cache": True}, InvalidArgumentError, "Cross-trainer caching does not support coordinated reads"),
+        ({"cache": True}, InvalidArgumentError, "Cross-trainer caching does not support coordinated reads. "),
         ({"finite": None}, FailedPreconditionError, "has cardinality 10. Consider adding a .repeat()"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import msgspec
@@ -60,13 +61,33 @@ def test_what_does_not_fit_is_refused(changes: dict[str, Any], error: type[Excep
         read_checkpoint(asked(m.encode_checkpoint(checkpoint(**changes))), DATASET)
 
 
+def with_checksum(content: bytes) -> bytes:
+    return content + zlib.crc32(content).to_bytes(4, "big")
+
+
 def test_what_is_no_checkpoint_is_refused() -> None:
     """Neither rubbish nor too much of it is taken, and a newer form is told by its version alone."""
-    for content in (b"rubbish", b"", msgspec.msgpack.encode({"version": 1}), b"x" * (MOST_BYTES + 1)):
-        with pytest.raises(InvalidArgumentError):
+    for content in (b"rubbish", b"", msgspec.msgpack.encode({"version": 1})):
+        with pytest.raises(DataLossError, match="damaged"):
             read_checkpoint(asked(content), DATASET)
+        with pytest.raises(InvalidArgumentError, match="not made by zmqdata"):
+            read_checkpoint(asked(with_checksum(content)), DATASET)
+    with pytest.raises(InvalidArgumentError, match="MB"):
+        read_checkpoint(asked(b"x" * (MOST_BYTES + 1)), DATASET)
     with pytest.raises(InvalidArgumentError, match="version 9"):
-        read_checkpoint(asked(msgspec.msgpack.encode({"version": 9, "new": True})), DATASET)
+        read_checkpoint(asked(with_checksum(msgspec.msgpack.encode({"version": 9, "new": True}))), DATASET)
+
+
+@given(data=st.data(), seed=st.integers(0, (1 << 64) - 1))
+def test_a_flipped_bit_is_found(data: st.DataObject, seed: int) -> None:
+    """Whatever is changed in an encoded checkpoint, or missing at its end, it is refused as damaged."""
+    content = bytearray(m.encode_checkpoint(checkpoint(replace(TASK, seed=seed))))
+    at = data.draw(st.integers(0, len(content) - 1))
+    with pytest.raises(DataLossError, match="damaged"):
+        m.decode_checkpoint(bytes(content[:at]))
+    content[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(DataLossError, match="damaged"):
+        m.decode_checkpoint(bytes(content))
 
 
 @pytest.mark.parametrize(

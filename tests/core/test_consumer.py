@@ -44,7 +44,7 @@ class Reader(Transcript):
         self.feed(c.Arrived(self.link, m.EndOfTask(self.number, task, attempt, total)))
 
     def take(self, first: int, stop: int, task: int = 1, attempt: int = 1, size: int = 0) -> None:
-        self.feed(c.HandedOut(task, attempt, first, stop, size))
+        self.feed(c.PartsHandedOut((c.HandedOut(task, attempt, first, stop, size),)))
 
     def streams(self) -> list[m.StreamGrant]:
         return [stream for grant in self.all_of(m.Grant) for stream in grant.streams]
@@ -71,6 +71,8 @@ def joined(delivered: int, finished: bool, shared: bool) -> list[str]:
     reader.feed(c.Tick())
     opened = m.IterationOpened("me", 7, m.TaskList(1, (), False), delivered, finished, shared)
     reader.hear(D, opened)
+    assert reader.all_of(c.Note) == [], "a state may be loaded before anything is read"
+    reader.feed(c.Wanted())
     texts = [note.text for note in reader.all_of(c.Note) if note.level == "warning"]
     reader.hear(D, opened)
     assert reader.all_of(c.Note) == []
@@ -524,6 +526,7 @@ def numbered(step: int = 0, horizon: int = 8) -> Reader:
     """A consumer that reads task 1 alone, from a step on."""
     reader = Reader(opened=False, reader=m.Reader(0))
     reader.feed(c.Tick())
+    reader.feed(c.Wanted())
     plan = m.Plan((m.View(0, ((1, 0),)),), horizon, {})
     reader.hear(D, m.TasksChanged("me", m.TaskList(1, (place(),), False, plan)))
     assert reader.core.task_list.version == -1

@@ -104,13 +104,13 @@ def test_a_shared_cache_goes_on_from_the_newest_state() -> None:
 
 
 def test_what_is_settled_needs_nothing() -> None:
-    """Neither states nor entries are kept of a task all of which was delivered; its splits are still counted."""
+    """Neither states nor entries are kept of a task all of which was delivered; entries are numbered on."""
     kept = Kept()
     kept.tell(30)
     kept.out.commit(u.EndTaskUpdate(kept.task.task, 60))
     kept.deliver((0, 60))
     assert (kept.task.states, kept.task.ledger[0].entries) == ([], [])
-    assert (kept.task.ledger[0].length, kept.task.ledger[0].num_splits) == (9, 9)
+    assert kept.task.ledger[0].length == 9
 
 
 def test_an_end_before_what_was_there_is_a_contradiction() -> None:

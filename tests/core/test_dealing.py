@@ -6,6 +6,7 @@ from msgspec import structs
 
 from zmqdata import messages as m
 from zmqdata.core.dealing import FirstCome, dealing_for
+from zmqdata.core.lanes import KEPT_BYTES, RoundRobin
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.streams import Portion, Stream
 from zmqdata.core.window import Windowed
@@ -80,3 +81,11 @@ def test_a_task_is_dealt_as_its_job_is_read() -> None:
     """Without more being asked for, the first to come is the first to get; with a cache, all get all."""
     assert isinstance(dealing_for(DEFINITION, 100), FirstCome)
     assert isinstance(dealing_for(structs.replace(DEFINITION, cache=True), 100), Windowed)
+
+
+def test_many_tasks_of_one_reader_keep_little_each() -> None:
+    """What is kept for a successor of the one who reads them in turn is for all of them together."""
+    for consumers, kept in ((1, KEPT_BYTES // 16), (2, KEPT_BYTES // 2)):
+        dealing = dealing_for(structs.replace(DEFINITION, num_consumers=consumers, num_shards=16), 0)
+        assert isinstance(dealing, RoundRobin)
+        assert [lane.most_kept for lane in dealing.lanes] == [kept] * consumers

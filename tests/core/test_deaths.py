@@ -122,6 +122,19 @@ def test_poison_is_left_out_on_request() -> None:
     assert list(task.poisoned) == [("/0", 7)]
 
 
+def test_clients_are_told_what_is_left_out() -> None:
+    """Their next task lists name the element, the operation, the split and why; those who read on get each once."""
+    fleet = Fleet(on_poison="skip")
+    task = fleet.task_of("a")
+    fleet.kill(task)
+    [element] = fleet.sent(m.TasksChanged).task_list.left_out
+    assert (element.task, element.number, element.label, element.split) == (task.task, 7, LABEL, (3, 4))
+    assert "has brought its worker down 3 times" in element.error
+    fleet.now += 1.0  # until then the list may be on its way
+    fleet.hear("k", m.ClientHeartbeat("k", 0, 0, {}))
+    assert fleet.sent(m.ClientHeartbeatAnswered).task_list.left_out == (element,)
+
+
 def test_each_poison_is_found_in_its_turn() -> None:
     """Deaths that a poisoned element explains count for no other: the second one takes three deaths of its own."""
     fleet = Fleet(on_poison="skip")

@@ -31,6 +31,27 @@ def test_an_ask_is_repeated_until_entries_come() -> None:
     assert (feed.ask, feed.have) == (None, 1)
 
 
+def test_what_came_with_a_task_counts_as_started() -> None:
+    """A host before this one may have started it; of what comes later, clients are told as far as it was begun."""
+    feed = SplitFeed.of(5, [Split(0, 10, 20)])
+    assert (feed.have, feed.reached, feed.started(0)) == (6, (6, 0), (Split(0, 10, 20),))
+    feed.take(m.SplitsAssigned(1, 1, 0, 6, (Split(0, 40, 50), Split(0, 60, 70))))
+    assert feed.started(6) == ()
+    feed.reached = (6, 3)
+    assert feed.started(5) == (Split(0, 10, 20), Split(0, 40, 43))
+    feed.reached = (7, 1)
+    assert feed.started(6) == (Split(0, 40, 50), Split(0, 60, 61))
+
+
+def test_a_cut_shortens_what_clients_may_be_told() -> None:
+    """What was given back belongs to somebody else; the entry that it was taken from ends earlier."""
+    feed = SplitFeed(0)
+    feed.take(m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 10), Split(0, 40, 50))))
+    feed.shorten(1, 4)
+    feed.reached = (1, 0)
+    assert (feed.started(0), feed.have) == ((Split(0, 0, 4),), 1)
+
+
 def test_what_was_sent_before_a_cut_is_not_taken() -> None:
     """Entries count only with the number of the last cut: they were cut with the rest."""
     feed = SplitFeed(3)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata.core.handedout import HandedOut
 from zmqdata.core.ranges import RangeSet
+from zmqdata.errors import FailedPreconditionError
 
 
 def test_the_rest_follows_a_place_in_its_order() -> None:
@@ -29,6 +31,23 @@ def test_what_nobody_goes_back_to_is_settled() -> None:
     assert passed.at(7)[1] == [(8, 3, 4)]
     passed.settle(3)
     assert passed.of(8) == RangeSet([(0, 2)])
+
+
+def test_nobody_goes_back_behind_what_is_settled() -> None:
+    """The order of that is forgotten, so the place is refused."""
+    passed = HandedOut()
+    passed.add(7, 0, 4)
+    passed.settle(3)
+    with pytest.raises(FailedPreconditionError, match="to place 2, only to 3 and later"):
+        passed.at(2)
+
+
+def test_what_others_had_counts_but_for_what_may_come_again() -> None:
+    """Of the elements before a number, those to which somebody may go back are not settled."""
+    passed = HandedOut()
+    passed.add(7, 2, 4)
+    passed.others_had(7, 6)
+    assert passed.of(7) == RangeSet([(0, 2), (4, 6)])
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=20), st.data())

@@ -69,7 +69,7 @@ class Hosts:
         self.out.commit(u.DeliverUpdate(self.tasks[0].task, ((first, stop),)))
 
     def done(self) -> list[Any]:
-        self.hosting.lists.push()
+        self.hosting.lists.push(0.0)
         return [one.message if isinstance(one, c.Send) else one for one in self.out.drain()]
 
     def messages(self, kind: type[Any]) -> list[Any]:

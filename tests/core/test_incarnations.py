@@ -95,6 +95,44 @@ def test_who_asks_no_more_is_forgotten() -> None:
     assert not desk.core.jobs.incarnations.gatherings
 
 
+def test_a_consumer_that_closes_makes_room_for_another() -> None:
+    """Who brings its state is told to wait for nobody but those who are missing, and goes on at once with them."""
+    desk = Desk()
+    desk.bring("one", 1)
+    desk.bring("again", 1)
+    desk.hear("one", m.CloseIteration("one", 0, {}))
+    desk.bring("zero", 0)
+    assert "consumer 1 of job job" in desk.sent(m.ResumeAwaited).missing
+    desk.bring("again", 1)
+    assert next(iter(desk.core.state.iterations.values())).consumers == {0: "zero", 1: "again"}
+
+
+def test_a_rival_that_closes_is_not_waited_for() -> None:
+    """Who has brought the state goes on as soon as the last of the others is there."""
+    desk = Desk()
+    desk.bring("one", 1)
+    desk.bring("again", 1)
+    desk.hear("again", m.CloseIteration("again", 0, {}))
+    desk.bring("zero", 0)
+    assert next(iter(desk.core.state.iterations.values())).consumers == {0: "zero", 1: "one"}
+
+
+def test_of_a_reader_that_closes_the_others_need_only_what_it_knew() -> None:
+    """They go on without it, and what it had is not delivered again; with nobody left nothing is gathered."""
+    desk, parts = Desk(), ("a", "b", "c")
+    desk.bring("one", part="a", parts=parts)
+    desk.hear("one", m.CloseIteration("one", 0, {}))
+    assert not desk.core.jobs.incarnations.gatherings
+    desk.bring("one", part="a", parts=parts)
+    desk.bring("two", part="b", parts=parts, tasks=(replace(TASK, delivered=((0, 3),)),))
+    desk.hear("one", m.CloseIteration("one", 0, {}))
+    desk.wait(16.0, lambda: desk.bring("two", part="b", parts=parts, tasks=()))
+    desk.bring("three", part="c", parts=parts, tasks=())
+    assert {opened.client for opened in desk.all_of(m.IterationOpened)} == {"two", "three"}
+    assert next(iter(desk.core.state.iterations.values())).clients == {"two", "three"}
+    assert desk.sent(m.HostTask).definition.skip == ((0, 7),)
+
+
 def test_a_state_is_for_one_client() -> None:
     """A second one that brings the same is told to wait, and refused while the first goes on asking."""
     desk = Desk()

@@ -13,7 +13,7 @@ from zmqdata import updates as u
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.jobs import Jobs
 from zmqdata.core.liveness import Roster
-from zmqdata.core.outbox import Outbox
+from zmqdata.core.outbox import Outbox, derived
 from zmqdata.core.snapshots import snapshot
 from zmqdata.core.state import DEPARTED_KEPT
 from zmqdata.splits import IndexSplits, Split
@@ -36,7 +36,7 @@ class Desk:
         self.done()
 
     def done(self) -> list[Any]:
-        self.jobs.hosting.lists.push()
+        self.jobs.hosting.lists.push(0.0)
         return [one.message if isinstance(one, c.Send) else one for one in self.out.drain()]
 
     def only(self, kind: type[Any]) -> Any:
@@ -196,6 +196,8 @@ def test_a_heartbeat_brings_the_list_to_who_lacks_it() -> None:
     desk.jobs.hosting.lists.tell(desk.out.state.iterations[2000])
     desk.done()
     desk.beat("k", version=0)
+    assert desk.only(m.ClientHeartbeatAnswered).task_list is None  # it is on its way
+    desk.beat("k", version=0, now=1.0)
     assert desk.only(m.ClientHeartbeatAnswered).task_list.version == 1
     desk.beat("k", version=1)
     assert desk.only(m.ClientHeartbeatAnswered).task_list is None
@@ -372,7 +374,7 @@ def test_a_client_that_workers_hear_is_waited_for() -> None:
     desk = Desk()
     desk.open("k", structs.replace(JOB, anonymous=True))
     desk.clients.lost_contact("k", 20.0)
-    desk.clients.notice("k", 1000.0)
+    desk.clients.notice(["k"], 1000.0)
     desk.jobs.expire(1000.0 + GONE - 1, TIMEOUT)
     assert desk.out.state.iterations[2000].clients == {"k"}
     desk.jobs.expire(1000.0 + GONE, TIMEOUT)
@@ -443,7 +445,7 @@ def test_who_reads_on_alone_is_not_given_up_when_another_joins() -> None:
     desk = Desk()
     desk.open("k")
     desk.jobs.heartbeat("k", m.ClientHeartbeat("k", 0, 0, {}, alone=True), 0.0)
-    desk.clients.notice("k", 19.0)
+    desk.clients.notice(["k"], 19.0)
     desk.jobs.expire(20.0, TIMEOUT)
     desk.open("l", now=20.0)
     assert desk.out.state.iterations[2000].clients == {"k", "l"}
@@ -545,6 +547,92 @@ def test_a_place_of_a_consumer_is_free_when_its_holder_is_gone() -> None:
     ask("l", 0.3)
     assert desk.only(m.IterationOpened).client == "l"
     assert desk.out.state.iterations[2000].consumers == {0: "l"}
+
+
+def test_a_consumer_gives_way_to_another_when_it_is_gone_without_a_word() -> None:
+    """Its place is asked about; with its connection lost, the one who asks again reads on there."""
+    desk = Desk()
+
+    def ask(client: str, now: float) -> None:
+        desk.jobs.open(client, m.OpenIteration(client, STEPS, 0, m.Reader(0)), now)
+
+    ask("k", 0.0)
+    desk.clients.lost_contact("k", 1.0)
+    ask("l", 1.1)
+    assert desk.out.state.iterations[2000].consumers == {0: "k"}
+    ask("l", 10.0)
+    assert desk.out.state.iterations[2000].consumers == {0: "l"}
+
+
+# --- from states
+
+
+def brought(client: str, job: m.JobParameters, consumer: int | None = None, seed: int = 11) -> m.OpenIteration:
+    """What a client asks that goes on from a state."""
+    task = m.TaskPart(0, 5, None, (0,), ((Split(0, 0, 4),),), (), ((0, 3),), None)
+    reader = m.Reader(consumer)
+    views = () if consumer is None else (m.View(0, ((0, 0),)),)
+    past = m.Checkpoint(1, job, "print", 0, seed, 0, reader, client, (client,), (), (task,), 3 if views else 0, views)
+    return m.OpenIteration(f"new {client}", job, 0, reader, resume=m.encode_checkpoint(past))
+
+
+def test_a_state_replaces_what_is_left_of_its_job() -> None:
+    """The iteration begins with its past and without those who read before; asking again changes nothing."""
+    desk = Desk()
+    desk.open("k")
+    desk.close("k")
+    desk.done()
+    for _ in range(2):
+        desk.jobs.open("peer", brought("k", JOB), 1.0)
+        opened = desk.only(m.IterationOpened)
+        assert (opened.iteration, opened.seed, opened.delivered) == (2001, 11, 3)
+    assert list(desk.out.state.iterations) == [2001]
+    assert desk.out.state.iterations[2001].clients == {"new k"}
+
+
+def test_consumers_begin_together_from_their_states() -> None:
+    """Nothing begins before the last one has come; then each goes on at its step."""
+    desk = Desk()
+    desk.jobs.open("peer 0", brought("k", STEPS, 0), 0.0)
+    assert desk.only(m.ResumeAwaited)
+    desk.jobs.open("peer 1", brought("l", STEPS, 1), 0.5)
+    assert [one.step for one in desk.done() if isinstance(one, m.IterationOpened)] == [3, 3]
+    assert desk.out.state.iterations[2000].consumers == {0: "new k", 1: "new l"}
+
+
+def test_states_that_do_not_belong_together_are_refused_to_all() -> None:
+    """The job stays as it was."""
+    desk = Desk()
+    for consumer, seed in ((0, 11), (1, 12)):
+        desk.jobs.open(f"peer {consumer}", brought(f"k{consumer}", STEPS, consumer, seed), 0.0)
+    refused = [one for one in desk.done() if isinstance(one, m.RequestRefused)]
+    assert {one.request for one in refused} == {"new k0", "new k1"}
+    assert not desk.out.state.jobs
+
+
+# --- collecting
+
+
+def test_a_promised_order_has_its_seed_from_the_job() -> None:
+    """Seed and number of tasks are those that were asked for, not drawn."""
+    seeds = []
+    for _ in range(2):
+        desk = Desk()
+        desk.open("k", structs.replace(JOB, name="order", num_tasks=3, seed=5))
+        [iteration] = desk.out.state.iterations.values()
+        seeds.append((iteration.seed, iteration.num_shards))
+    assert seeds == [(derived(5, 0), 3)] * 2
+
+
+def test_time_in_which_nobody_was_heard_is_forgiven() -> None:
+    """Clients that were taken for silent then are not given up for it."""
+    desk = Desk()
+    for client in ("k", "l"):
+        desk.open(client)
+    desk.jobs.forgive(100.0, 100.0)
+    desk.go_on("l", 100.0, 114.0)
+    desk.jobs.expire(114.0, TIMEOUT)
+    assert desk.out.state.iterations[2000].clients == {"k", "l"}
 
 
 def test_a_save_is_collected_when_it_has_ended() -> None:

@@ -38,7 +38,7 @@ def kept(found: list[TaskState], *delivered: tuple[int, int], is_cache: bool = F
     """The numbers of the states that are kept, and of the first entry."""
     one = ledger()
     keep_needed(found, [one], RangeSet(delivered), is_cache)
-    assert one.length == one.num_splits == 100
+    assert one.length == 100
     return numbers_of(found), one.base
 
 

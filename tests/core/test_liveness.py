@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqdata.core.liveness import Roster
+from zmqdata.core.liveness import Hearing, Roster
 
 
 def test_who_speaks_is_alive() -> None:
@@ -62,11 +62,10 @@ def test_a_sign_of_life_may_come_from_others() -> None:
     """What others hear of a peer counts as a sign, not as a word; nobody is made known by it."""
     roster = Roster()
     roster.heard("a", 1, 1.0)
-    roster.notice("a", 5.0)
-    roster.notice("b", 5.0)
+    roster.notice(["a", "b"], 5.0)
     (member,) = roster.silent(4.0, 3.0)
     assert (member.sign, "b" in roster) == (5.0, False)
-    roster.forgive(2.0)
+    roster.forgive(2.0, 9.0)
     assert member.sign == 7.0
     roster.heard("a", 1, 9.0)
     assert member.sign == 9.0
@@ -78,6 +77,32 @@ def test_time_in_which_nobody_listened_is_forgiven() -> None:
     roster.heard("a", 1, 0.0)
     roster.heard("b", 2, 0.0)
     roster.lost_contact(1, 0.0)
-    roster.forgive(10.0)
+    roster.forgive(10.0, 11.0)
     assert roster.silent(11.0, 2.0) == []
     assert roster.disconnected(11.0, 2.0) == []
+
+
+def test_those_asked_longest_ago_are_asked_first() -> None:
+    """At most so many at a time, so that each of the silent has its turn; who has just spoken is not asked."""
+    roster = Roster()
+    for number, name in enumerate("abcd"):
+        roster.heard(name, name, float(number))
+    asked = [[member.name for member in roster.doubtful(now, 2.0, 2)] for now in (4.0, 4.5, 5.0, 5.5)]
+    assert asked == [["a", "b"], ["c", "a"], ["d", "b"], ["a", "c"]]
+
+
+def test_forgiven_silence_does_not_hide_that_of_others() -> None:
+    """However much is forgiven to whom, nobody counts as heard in the future, and the others are found."""
+    roster = Roster()
+    roster.heard("a", 1, 0.0)
+    roster.heard("b", 2, 1.0)
+    roster.forgive(50.0, 10.0, ["a"])
+    assert [member.name for member in roster.silent(12.0, 5.0)] == ["b"]
+    assert [member.name for member in roster.silent(15.0, 5.0)] == ["b", "a"]
+def test_who_hears_nobody_for_long_is_cut_off_itself() -> None:
+    """How long nobody spoke is told once somebody does; before the first word nobody is missed."""
+    hearing = Hearing(patience=5.0)
+    assert not hearing.is_deaf(100.0)
+    assert [hearing.heard(now) for now in (100.0, 104.0)] == [0.0, 0.0]
+    assert (hearing.is_deaf(108.0), hearing.is_deaf(109.0)) == (False, True)
+    assert [hearing.heard(now) for now in (120.0, 121.0)] == [16.0, 0.0]

@@ -25,7 +25,7 @@ class Listed:
 def placed(*names: str, places: Listed | None = None, colocated: bool = False) -> Placement:
     placement = Placement(places, colocated)
     for name in names:
-        placement.facts[name] = WorkerFacts(name, (), "3.11")
+        placement.add(name, WorkerFacts(name, (), "3.11"))
     return placement
 
 
@@ -56,8 +56,11 @@ def test_a_worker_is_the_place_of_its_part() -> None:
 def test_the_least_busy_worker_is_the_best() -> None:
     """A task goes to the worker with the fewest tasks that may host it."""
     placement = placed("a", "b")
-    placement.facts["a"].tasks.add(1)
+    placement.take("a", task(), iteration())
     assert placement.best(task(), iteration()) == "b"
+    placement.drop("a", 4000)
+    placement.take("b", task(), iteration())
+    assert placement.best(task(), iteration()) == "a"
     assert placed().best(task(), iteration()) is None
 
 
@@ -67,8 +70,8 @@ def test_local_jobs_stay_local() -> None:
     local = iteration(target="LOCAL", k=("a",), l=("b",))
     assert [placement.may_host(name, local) for name in "abc"] == [True, True, False]
     assert placement.hosts(local) == 2
-    assert [placement.may_read("k", name, local) for name in "abc"] == [True, False, False]
-    assert placement.may_read("k", "gone", local)
+    assert [placement.reader("k", local)(name) for name in "abc"] == [True, False, False]
+    assert placement.reader("k", local)("gone")
 
 
 def test_a_local_shard_waits_for_its_worker() -> None:
@@ -77,17 +80,19 @@ def test_a_local_shard_waits_for_its_worker() -> None:
     static = iteration("DATA", k=("a",), l=("b",))
     assert placement.stays(task(1), static)
     assert placement.best(task(1), static) == "b"
-    del placement.facts["b"]
+    placement.remove("b")
     assert placement.best(task(1), static) is None
     assert placement.best(task(1), iteration("DATA", target="ANY")) == "a"
 
 
 def test_a_worker_forgets_a_task() -> None:
     """With a task go its leases; one that was never here changes nothing."""
-    facts = WorkerFacts("a", (), "3.11", tasks={1}, leases={1: {0: (1, 0.0)}})
-    facts.drop(1)
-    facts.drop(2)
-    assert (facts.tasks, facts.leases) == (set(), {})
+    placement = Placement()
+    placement.add("a", WorkerFacts("a", (), "3.11", tasks={1}, leases={1: {0: (1, 0.0)}}))
+    placement.drop("a", 1)
+    placement.drop("a", 2)
+    placement.drop("gone", 1)
+    assert (placement.facts["a"].tasks, placement.facts["a"].leases) == (set(), {})
 
 
 def test_workers_of_a_former_dispatcher_are_taken_over() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.credit import FIRST_ELEMENTS
+from zmqdata.core.ranges import RangeSet
 from zmqdata.core.reading import Reading
 
 
@@ -29,7 +30,8 @@ class Client:
         return "not current" if found is None else self.reading.take(found, header, "content")
 
     def take(self, task: int, first: int, stop: int, size: int = 0, attempt: int = 1) -> m.StreamGrant | None:
-        return self.reading.hand_out(c.HandedOut(task, attempt, first, stop, size))
+        grants = self.reading.hand_out(c.HandedOut(task, attempt, first, stop, size))
+        return grants["w"][0] if "w" in grants else None
 
 
 def test_blocks_are_delivered_as_they_come() -> None:
@@ -155,3 +157,52 @@ def test_a_task_without_a_host_has_no_address() -> None:
     client = Client(1)
     client.places(m.TaskPlace(1, 2, "", ""))
     assert client.reading.addresses == []
+
+
+# --- where it stands
+
+
+def test_elements_that_were_handed_out_once_come_in_that_order_again() -> None:
+    """What comes earlier waits, also for its reader; then everything is delivered as it comes."""
+    client = Client(1, 2)
+    client.reading.keep_order([(0, 0, 2), (1, 0, 1)], {1: 0, 2: 1})
+    client.arrives(2, 0, 2)
+    assert client.done == []
+    assert not client.reading.is_over(closed=True)
+    client.arrives(1, 0, 3)
+    came = [(one.header.task, one.skip, one.stop) for one in client.done]
+    assert came[:2] == [(1, 0, 2), (2, 0, 1)]
+    assert sorted(came[2:]) == [(1, 2, 3), (2, 1, 2)]
+    assert client.reading.ordering is None
+
+
+def test_a_task_that_has_ended_is_not_waited_for() -> None:
+    """Somebody else has what it does not send: the order goes on without."""
+    client = Client(1, 2)
+    client.reading.keep_order([(0, 0, 2), (1, 0, 1)], {1: 0, 2: 1})
+    client.arrives(2, 0)
+    client.reading.end(client.reading.tasks[1], 2)
+    assert [(one.header.task, one.skip, one.stop) for one in client.done] == [(2, 0, 1)]
+
+
+def test_a_place_says_what_was_handed_out_and_what_is_known_of_ends() -> None:
+    """What nobody goes back behind is settled."""
+    client = Client(1)
+    client.arrives(1, 0, 4)
+    client.take(1, 0, 3)
+    client.reading.settle(2)
+    assert client.reading.at(2) == ({1: RangeSet([(0, 2)])}, [(1, 2, 3)], 0)
+    assert client.reading.settled(1) == RangeSet([(0, 2)])
+    client.reading.settle(None)
+    assert client.reading.settled(1) == RangeSet([(0, 3)])
+    assert client.reading.totals == {}
+    client.reading.end(client.reading.tasks[1], 4)
+    assert client.reading.totals == {1: 4}
+
+
+def test_elements_of_an_older_attempt_count_as_repeats() -> None:
+    """Somebody makes them again, or has already."""
+    client = Client(1)
+    client.places(m.TaskPlace(1, 2, "v", "v"))
+    assert client.arrives(1, 0, 3, skip=1) == "not current"
+    assert client.reading.repeats == 2

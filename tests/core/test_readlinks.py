@@ -234,3 +234,21 @@ def test_a_worker_whose_messages_never_come_is_out_of_reach() -> None:
     link = next(iter(ends.links.by_name))
     assert ends.arrive(1, link=link, now=INCOMPLETE) == [True]
     assert ends.links.unreached(INCOMPLETE) == ()
+
+
+def test_a_worker_is_told_that_its_memory_is_mapped() -> None:
+    """The shell is told of a link's memory; from its answer on all grants say so, those of another link do not."""
+    ends = Ends()
+    memory = m.Memory(1, 2, 3, 4096, b"token")
+    ends.links.tend(["w"], 0.0)
+    ends.done()
+    ends.links.opened(m.LinkOpened("me-1", "ipc://x", "secret", memory), 0.0)
+    assert ends.done() == [c.ConnectLink("me-1", "ipc://x", "secret", memory), m.Grant("me-1", 0, (STREAM,))]
+    ends.links.mapped(c.MemoryMapped("me-1"), 0.1)
+    assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True)]
+    ends.links.grant("w", STREAM)
+    assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True)]
+    ends.links.broken(c.LinkBroken("me-1", "gone"), 5.0)
+    ends.links.mapped(c.MemoryMapped("me-1"), 5.0)
+    ends.links.opened(m.LinkOpened("me-2", "ipc://x", "secret", memory), 5.0)
+    assert ends.done()[-1] == m.Grant("me-2", 0, (STREAM,))

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from zmqdata import messages as m
+from zmqdata import updates as u
 from zmqdata.core.dispatcher import DispatcherTimes
+from zmqdata.core.resuming import Beginning, changed_files, incarnation_of
+from zmqdata.core.splits import Ledger
+from zmqdata.core.state import Iteration, Task
+from zmqdata.errors import InvalidArgumentError
+from zmqdata.splits import IndexSplits, Split
 from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.runner import Name, SimulatedPipeline
 from zmqdata.testing.world import World
@@ -61,7 +67,8 @@ class Interrupted:
     def stop(self, world: World, share: float) -> None:
         """Notes where everybody is when such a share of all elements was read in a world."""
         self.read(world, int(share * len(self.pipeline.names())))
-        self.checkpoints = [client.core.checkpoint(client.core.reading.passed.count) for client in world.clients]
+        readers = [client.core for client in world.clients]
+        self.checkpoints = [one.standing.checkpoint(one.reading.passed.count) for one in readers]
 
     def go_on(self, workers: int, faults: Faults = CALM, crash: bool = False) -> World:
         """Another cluster in which everybody goes on, to the end."""
@@ -85,6 +92,55 @@ class Interrupted:
 
 def had(world: World) -> Counter[Name]:
     return Counter(name for client in world.clients for names in client.had.names.values() for name in names.values())
+
+
+# --- one by one
+
+
+BEGINNING = Beginning(
+    m.JobParameters("job", "dataset", "DYNAMIC", num_consumers=2, finite="drop"),
+    m.DatasetDescription("d" * 64, "print", (IndexSplits(100),), "", None, 100, None, "3.11", "0"),
+    2000,
+    4000,
+    lambda *numbers: sum(numbers),
+)
+TASK = m.TaskPart(0, 5, None, (0,), ((Split(0, 0, 10),),), (), (), None)
+
+
+def consumer(index: int, step: int, *views: m.View) -> m.Checkpoint:
+    """What a consumer of a job brings of which it has read so many steps."""
+    return m.Checkpoint(
+        1, BEGINNING.job, "print", 0, 11, 0, m.Reader(index), "", (), (), (TASK,) if views else (), step, views
+    )
+
+
+def test_a_task_that_nobody_has_had_anything_of_is_over_when_its_turns_are() -> None:
+    """Where views say that it has had rounds and no consumer knows of an element, it had none to give."""
+    view = m.View(0, ((0, 0), (1, 0)))
+    facts = incarnation_of([consumer(0, 6, view), consumer(1, 6, view)], BEGINNING)
+    assert [fact for fact in facts if isinstance(fact, u.EndTaskUpdate)] == [u.EndTaskUpdate(4001, 0)]
+
+
+def test_consumers_that_do_not_say_what_they_read_in_turn_cannot_go_on() -> None:
+    """Steps mean nothing without the views that they were read by, from the first of them on."""
+    for views in ((), (m.View(4, ((0, 2),)),)):
+        with pytest.raises(InvalidArgumentError, match="which tasks they read in turn, from step 3 on"):
+            incarnation_of([consumer(0, 3, *views), consumer(1, 6, *views)], BEGINNING)
+
+
+def test_files_that_are_not_where_they_were_are_named() -> None:
+    """A ledger has names; a new listing must have the same ones at the same places, in the same repetition."""
+    iteration = Iteration(2000, BEGINNING.job, 0, 7, [])
+    iteration.tasks[4000] = task = Task(4000, 2000, 1, [Ledger([Split(0, 1, 3, ("b", "c")), Split(0, 3, 3)])])
+    assert changed_files(iteration, 0, 0, ("a", "b", "c", "d")) == ""
+    assert changed_files(iteration, 0, 1, ("x",)) == ""
+    text = changed_files(iteration, 0, 0, ("b", "c"))
+    assert "those from number 1 on were b, c, now they are c." in text
+    assert "now they are none" in changed_files(iteration, 0, 0, ())
+    assert task.ledger[0].length == 2
+
+
+# --- in the whole
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -280,3 +280,29 @@ def test_grants_of_a_dropped_task_are_forgotten() -> None:
     ends.links.granted("peer", m.Grant("client-1", 0, (m.StreamGrant(1, 1, 5, 5, 0),)), 1.0)
     ends.links.drop_task(1)
     assert ends.links.by_client["client"].grants == {}
+
+
+MEMORY = m.Memory(1, 2, 3, 4096, b"token")
+
+
+def test_memory_is_shared_once_its_client_has_mapped_it() -> None:
+    """The client is told of a link's memory, each time it asks; it is used from its first grant that says so."""
+    ends = Ends()
+    ends.ask("client-1")
+    ends.links.bound(c.LinkBound("client-1", "ipc://x", "secret", memory=MEMORY), 0.0)
+    opened = c.Send("peer", m.LinkOpened("client-1", "ipc://x", "secret", MEMORY))
+    assert ends.done() == [opened]
+    assert ends.ask("client-1") == [opened]
+    ends.links.granted("peer", m.Grant("client-1", 0, ()), 0.0)
+    assert ends.done() == []
+    for _ in range(2):
+        ends.links.granted("peer", m.Grant("client-1", 0, (), shares=True), 0.0)
+    assert ends.done() == [c.ShareMemory("client-1")]
+
+
+def test_a_client_cannot_share_what_is_not_there() -> None:
+    """A grant for a link without memory shares nothing, whatever it says."""
+    ends = Ends()
+    ends.open("client-1")
+    ends.links.granted("peer", m.Grant("client-1", 0, (), shares=True), 0.0)
+    assert ends.done() == []

@@ -223,7 +223,7 @@ class History:
             return None
         one = self.state.tasks[task].ledger[0]
         cuts = self.state.tasks[task].cuts.get(0, 0)
-        return u.RestoreLedgerUpdate(task, 0, tuple(one.entries), cuts, one.base, one.before)
+        return u.RestoreLedgerUpdate(task, 0, tuple(one.entries), cuts, one.base)
 
     def restore_cursor(self) -> u.AnyUpdate | None:
         iteration = self.iteration()

@@ -14,6 +14,7 @@ from zmqdata.core.splits import (
     cut_ledger,
     lease_seconds,
     lease_size,
+    own_lease_size,
 )
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
@@ -79,6 +80,12 @@ def test_leases_shrink_towards_the_end() -> None:
     """No task gets more than half of its share of what remains, and never less than one split."""
     assert lease_size(100, 0.1, 40, 4) == 5
     assert lease_size(100, 0.1, 0, 0) == 1
+
+
+def test_splits_that_are_for_one_task_come_many_at_a_time() -> None:
+    """There is nothing to share: the first lease is large, and those that follow grow as others do."""
+    assert own_lease_size(0, 0.0) == 64
+    assert own_lease_size(64, 0.1) == lease_size(64, 0.1, None, 1) == 512
 
 
 def test_the_pace_says_how_long_a_lease_lasts() -> None:
@@ -204,11 +211,11 @@ def test_files_handed_out_again_get_their_names_with_the_listing() -> None:
 
 
 def test_a_ledger_counts_what_it_does_not_keep() -> None:
-    """Entries keep their numbers, and splits are counted, when the first ones are forgotten."""
+    """Entries keep their numbers when the first ones are forgotten."""
     ledger = Ledger([Split(0, 0, 3), Split(0, 3, 4), Split(0, 4, 9)])
     ledger.trim(2)
     ledger.trim(1)
-    assert (ledger.base, ledger.length, ledger.num_splits, ledger.entries) == (2, 3, 9, [Split(0, 4, 9)])
+    assert (ledger.base, ledger.length, ledger.entries) == (2, 3, [Split(0, 4, 9)])
     assert ledger.since(2) == ledger.since(0) == (Split(0, 4, 9),)
     assert ledger.since(3) == ()
     assert ledger.parted(3, 6) == ([Split(0, 4, 6)], [Split(0, 6, 9)])

@@ -6,6 +6,7 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.ranges import RangeSet
 from zmqdata.core.stepping import Stepping
 
 V = m.View
@@ -53,8 +54,10 @@ class Consumer:
         self.delivered.clear()
         return found
 
-    def take(self, task: int, first: int, count: int = 1, size: int = 0) -> None:
-        self.reading.hand_out(c.HandedOut(task, self.attempt, first, first + count, size))
+    def take(self, task: int, first: int, count: int = 1, size: int = 0) -> list[tuple[int, int]]:
+        """Returns which tasks' worker is told at once, and how much was taken of them."""
+        grants = self.reading.hand_out(c.HandedOut(task, self.attempt, first, first + count, size))
+        return [(grant.task, grant.handed_out) for grant in grants.get("w", [])]
 
 
 def test_elements_come_in_the_order_of_steps() -> None:
@@ -190,3 +193,59 @@ def test_a_weave_is_reported_element_by_element() -> None:
     consumer.take(9, 1, 2)
     consumer.take(7, 2)
     assert (consumer.reading.steps, consumer.reading.waiting) == (9, 0)
+
+
+def test_workers_are_told_together_when_nothing_is_left() -> None:
+    """While something can be taken, nobody waits for more of one task; then all windows that are used up widen."""
+    consumer = Consumer(V(0, ((7, 0), (8, 0))))
+    consumer.arrives(7, 0, 2)
+    consumer.arrives(8, 0, 2)
+    assert [consumer.take(7, 0), consumer.take(8, 0), consumer.take(7, 1, size=20)] == [[], [], []]
+    widths = {task: window.window.bytes for task, window in consumer.reading.tasks.items()}
+    assert sorted(consumer.take(8, 1, size=20)) == [(7, 2), (8, 2)]
+    assert all(task.window.bytes == 2 * widths[number] for number, task in consumer.reading.tasks.items())
+    consumer.arrives(7, 2)
+    assert consumer.take(7, 2) == [(7, 3)]
+
+
+def test_much_that_was_taken_is_told_at_once() -> None:
+    """A quarter of what may be on its way makes room for more, whatever else there is to take."""
+    consumer = Consumer(V(0, ((7, 0), (8, 0))))
+    consumer.arrives(7, 0, 2)
+    consumer.arrives(8, 0, 2)
+    assert consumer.take(7, 0, size=1 << 18) == [(7, 1)]
+
+
+# --- where it stands
+
+
+def test_a_place_is_a_step() -> None:
+    """Of each task the rounds before it were passed; behind it nobody goes back once it is settled."""
+    consumer = Consumer(V(0, ((7, 0), (8, 0))))
+    for task in (7, 8):
+        consumer.arrives(task, 0, 2)
+    for task, number in ((7, 0), (8, 0), (7, 1)):
+        consumer.take(task, number)
+    reading = consumer.reading
+    assert reading.steps == 3
+    assert reading.at(3) == ({7: RangeSet([(0, 2)]), 8: RangeSet([(0, 1)])}, [], 3)
+    assert reading.at(1) == ({7: RangeSet([(0, 1)]), 8: RangeSet()}, [], 1)
+    reading.settle(1)
+    assert (reading.settled(7), reading.settled(8)) == (RangeSet([(0, 1)]), RangeSet())
+    assert reading.at(2)[2] == 2
+    reading.settle(None)
+    assert (reading.settled(7), reading.settled(8)) == (RangeSet([(0, 2)]), RangeSet([(0, 1)]))
+    assert reading.at(4)[2] == reading.step == 4
+
+
+def test_a_total_counts_when_all_of_the_task_was_passed() -> None:
+    """What the plan says of it may be ahead of what has come of its lineage."""
+    consumer = Consumer(V(0, ((7, 0), (8, 0))))
+    for task in (7, 8):
+        consumer.arrives(task, 0, 2)
+    consumer.told(V(0, ((7, 0), (8, 0))), horizon=100, version=2, totals={7: 1})
+    assert consumer.reading.totals == {}
+    for task in (7, 8):
+        consumer.take(task, 0)
+    consumer.reading.settle(None)
+    assert consumer.reading.totals == {7: 1}

@@ -100,6 +100,24 @@ def test_everything_started_means_the_end() -> None:
     assert pair.given() == [(C, (Split(0, 21, 21),))]
 
 
+def test_a_holder_that_has_come_to_its_end_is_not_waited_for() -> None:
+    """Its answer is about the ledger before the end, and those who wait get theirs with it."""
+    pair = Pair()
+    pair.want(B)
+    pair.want(A)
+    assert pair.given() == [(A, (Split(0, 21, 21),))]
+    pair.keep(1, 21, cut=0)
+    assert pair.given() == [(B, (Split(0, 21, 21),))]
+
+
+def test_a_holder_that_has_more_by_now_is_waited_for() -> None:
+    """An answer about less than it has says nothing of the rest."""
+    pair = Pair()
+    pair.want(B)
+    pair.keep(0, 1, cut=0)
+    assert pair.given() == []
+
+
 def test_a_holder_that_does_not_answer_is_not_waited_for() -> None:
     """It is asked again meanwhile; after a second the end is told. What it gives back later it gets again itself."""
     pair = Pair()
@@ -120,13 +138,26 @@ def test_all_who_wait_share() -> None:
     pair = Pair(C, count=3)
     pair.want(B)
     pair.want(C)
-    assert pair.sent(m.TakeBackSplits).task == pair.task(B)  # A was asked just now
+    assert pair.all_of(m.TakeBackSplits) == []  # A was asked just now, and B has started all that it has
     pair.keep(1, 2)
     assert pair.given() == [(B, (Split(0, 2, 3),))]
     pair.wait(0.5)
     assert pair.sent(m.TakeBackSplits).task == pair.task(B)
     pair.keep(2, 3, cut=0, worker=B)
     assert pair.given() == [(C, (Split(0, 3, 3),))]
+
+
+def test_those_that_wait_are_not_looked_at_again_and_again() -> None:
+    """When something comes back, those who wait are answered up to the first for whom nothing is left."""
+    names = [f"idle-{number}" for number in range(20)]
+    pair = Pair(*names, count=3)
+    for name in (B, *names):
+        pair.want(name)
+    asked: list[object] = []
+    grant = pair.core.taking_back._grant
+    pair.core.taking_back._grant = lambda peer, ask, now: (asked.append(peer), grant(peer, ask, now))[1]
+    pair.keep(1, 2)
+    assert asked == [B, names[0]]
 
 
 def test_a_cut_counts_once() -> None:
@@ -168,7 +199,7 @@ def test_a_new_attempt_counts_from_the_beginning() -> None:
     pair.want(C, have=0)
     pair.hear(B, m.WorkerStopped(B))
     pair.wait(1.0)
-    assert B not in {waiting.peer for waiting in pair.core.taking_back.waiting.values()}
+    assert B not in {waiting.peer for alike in pair.core.taking_back.waiting.values() for waiting in alike.values()}
 
 
 def test_no_other_repetition_is_touched() -> None:

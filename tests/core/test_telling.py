@@ -39,15 +39,28 @@ def test_a_late_reader_is_told_what_others_have_read() -> None:
     listener = Listener()
     for message in (opened(), opened(5, shared=True), opened(5), opened(5, finished=True, shared=True)):
         listener.telling.joined(message)
+    assert not listener.said, "a state may be loaded first"
+    listener.telling.wanted()
     assert [level for level, _ in listener.said] == ["warning"] * 2
     assert "5 elements were delivered before this client joined; this client gets the rest" in listener.said[0][1]
     assert "job 'job', repetition 2" in listener.said[1][1]
     assert "nothing is left" in listener.said[1][1]
 
 
+def test_each_element_that_is_left_out_is_noted_once() -> None:
+    """Every task list names it again."""
+    noted: list[object] = []
+    telling = Telling("job", 2, m.Reader(), "tcp://d:1", 60.0, noted.append)
+    one, other = (m.LeftOutElement(1, number, "map(f)", "died", (0, 4)) for number in (7, 8))
+    for left_out in ((one,), (one, other), (one, other)):
+        telling.tell_poison(m.TaskList(1, (), False, left_out=left_out))
+    assert noted == [c.NoteLeftOut(one), c.NoteLeftOut(other)]
+
+
 def test_a_successor_is_told_where_it_goes_on() -> None:
     """A consumer that begins somewhere else than at the first step hears where."""
     listener = Listener(consumer_index=1)
+    listener.telling.wanted()
     listener.telling.joined(opened(delivered=5))
     listener.telling.joined(opened(step=12))
     assert listener.said == [("info", "consumer 1 of job 'job' goes on at step 12, where the one before it was")]

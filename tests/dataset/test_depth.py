@@ -19,7 +19,9 @@ QUESTIONS: dict[str, Callable[[Dataset], Any]] = {
 }
 
 
+@pytest.fixture(scope="module")
 def deep() -> Dataset:
+    """Each step looks at all that is below it, so that one of these is enough."""
     dataset = Dataset.range(3)
     for _ in range(700):
         dataset = dataset.batch(2).unbatch()
@@ -27,10 +29,10 @@ def deep() -> Dataset:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_whatever_is_asked_the_error_names_the_remedy(question: str) -> None:
+def test_whatever_is_asked_the_error_names_the_remedy(question: str, deep: Dataset) -> None:
     """No RecursionError comes out of a pipeline that was made in a loop."""
     with pytest.raises(InvalidArgumentError, match=r"pipeline of 1401 operations is too deep .* flat_map"):
-        QUESTIONS[question](deep())
+        QUESTIONS[question](deep)
 
 
 def test_a_spec_behind_many_functions_is_asked_for_in_vain() -> None:

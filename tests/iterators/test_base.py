@@ -16,7 +16,7 @@ from tests.iterators.checks import LedgerProvider, plain
 from zmqdata import nodes
 from zmqdata.errors import FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, ElementIterator, as_element, failure, input_iterator, make_iterator, mixed_seed
-from zmqdata.iterators.base import NO_STATE, call, holds_no_state
+from zmqdata.iterators.base import NO_STATE, Bookmark, Restoring, call, holds_no_state, is_end, plain_state
 from zmqdata.nodes import Node, Range
 from zmqdata.ragged import RaggedTensor
 
@@ -224,3 +224,33 @@ def test_a_missing_part_of_a_state_is_found_at_any_depth(state: Any) -> None:
 def test_other_states_are_whole(state: Any) -> None:
     """None, empty containers, other texts and the keys of dicts are no missing state."""
     assert not holds_no_state(state)
+
+
+class Here(Bookmark):
+    """A place that is worked out when somebody saves it."""
+
+    def plain(self) -> Any:
+        return b"here"
+
+
+def test_bookmarks_are_worked_out_wherever_they_stand_in_a_state() -> None:
+    """In lists, tuples and dicts; everything else stays what it is, and tuples become lists."""
+    assert plain_state([1, {"input": Here()}, (Here(), "text")]) == [1, {"input": b"here"}, [b"here", "text"]]
+    assert plain_state(Here()) == b"here"
+
+
+def test_one_iterator_makes_way_for_those_that_are_restored_in_its_place() -> None:
+    """Once, before the first of them begins a job anew; if none does it is left alone."""
+    ended: list[str] = []
+    restoring = Restoring(lambda: ended.append("before"))
+    assert not restoring.gave_way
+    for _ in range(2):
+        restoring.make_way()
+    assert (ended, restoring.gave_way, restoring.checks) == (["before"], True, [])
+
+
+def test_an_error_stands_for_an_element_unless_it_is_the_end() -> None:
+    """StopIteration, and what says of itself that nothing comes after it."""
+    final = FailedPreconditionError("the service is gone")
+    final.final = True
+    assert [is_end(error) for error in (StopIteration(), final, PipelineError("f failed"))] == [True, True, False]

@@ -9,7 +9,7 @@ import pytest
 
 from zmqdata.dataset import Dataset
 from zmqdata.errors import DataLossError, DataServiceError, PipelineError, UnavailableError
-from zmqdata.iterators import Context, Cut, ElementIterator, make_iterator
+from zmqdata.iterators import Bookmark, Context, ElementIterator, make_iterator
 from zmqdata.nodes import Node, Range
 
 WHOLE = 60
@@ -36,7 +36,7 @@ OPERATIONS = {
 }
 
 
-class Place(Cut):
+class Place(Bookmark):
     """As of an iterator that reads from the service."""
 
     def __init__(self, place: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.iterators.checks import check_restore, plain, provided, run
 from zmqdata import nodes
 from zmqdata.errors import FailedPreconditionError, PipelineError
-from zmqdata.iterators import Context, make_iterator
+from zmqdata.iterators import Context, Stackable, make_iterator
 from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.specs import TensorSpec
 
@@ -134,6 +134,19 @@ def test_a_generator_that_cannot_be_called_is_ended() -> None:
     assert list(iterator) == []
 
 
+@pytest.mark.parametrize("signature", [None, {"x": TensorSpec((2,), "float64")}])
+def test_a_generator_may_fill_its_arrays_again(signature: Any) -> None:
+    """What it has yielded stays as it was, as in tf.data, however many are held at a time."""
+    def fill() -> Iterator[Any]:
+        buffer = np.zeros(2)
+        for number in range(3):
+            buffer[:] = number
+            yield {"x": buffer}
+
+    elements = values(nodes.FromGenerator(generator=fill, output_signature=signature))
+    assert [element["x"].tolist() for element in elements] == [[0, 0], [1, 1], [2, 2]]
+
+
 def test_closing_closes_the_generator() -> None:
     """The generator's own clean-up runs when the iterator is closed."""
     closed = []
@@ -213,3 +226,49 @@ def test_a_signature_may_be_ragged() -> None:
     for other in (np.zeros((2, 1), "int64"), RaggedTensor(np.zeros(3), [0, 1, 3])):
         with pytest.raises(PipelineError, match="expected RaggedTensorSpec"):
             yields({"r": other}, {"r": spec})
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        np.arange(7),
+        np.array(["a", "bc", "", "d", "e", "f", "g"]),
+        np.arange(14.0).reshape(7, 2),
+        np.array([(1, 2.0)] * 7, [("a", "i4"), ("b", "f8")]),
+        {"x": np.arange(7), "y": (np.zeros((7, 3), np.uint8),)},
+        (np.arange(7), {"z": np.arange(7) > 3}),
+        Point(np.arange(7), np.arange(7)),
+        RaggedTensor.from_rows([[1], [8], [2, 3], [4], [5], [6], [7]]),
+    ],
+    ids=str,
+)
+def test_rows_taken_together_are_those_taken_one_by_one(tensors: Any) -> None:
+    """Types, nesting and values are the same, from wherever, and in however many pieces, they are taken."""
+    node = nodes.TensorSlices(tensors=tensors)
+    single, iterator, together = values(node), make_iterator(node, Context()), []
+    assert isinstance(iterator, Stackable)
+    for size in (1, 3, 2, 9):
+        rows = iterator.next_rows(size)
+        assert 1 <= len(rows) <= size
+        together += rows
+    assert [plain(row) for row in together] == [plain(row) for row in single]
+    assert [kinds(row) for row in together] == [kinds(row) for row in single]
+    with pytest.raises(StopIteration):
+        iterator.next_rows(1)
+
+
+def kinds(element: Any) -> Any:
+    if isinstance(element, dict):
+        return {key: kinds(value) for key, value in element.items()}
+    return (type(element), [kinds(value) for value in element]) if isinstance(element, tuple) else type(element)
+
+
+def test_rows_taken_together_belong_to_the_receiver() -> None:
+    """Who writes to one of them changes neither the others nor the source."""
+    array = np.zeros((4, 2))
+    iterator = make_iterator(nodes.TensorSlices(tensors=array), Context())
+    assert isinstance(iterator, Stackable)
+    first, *others = iterator.next_rows(4)
+    first[...] = 1
+    assert not array.any()
+    assert not np.any(others)

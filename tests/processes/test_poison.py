@@ -64,13 +64,13 @@ WAYS: list[tuple[Callable[[Any], Any], str]] = [
     (leaving, "ended with exit code 0"),
     (faulting, "was killed by SIGSEGV"),
     (starving, "was killed by SIGKILL"),
-    (sticking, "was stuck for 3 s"),
-    (holding, "was stuck for 3 s"),
+    (sticking, "was stuck for 2 s"),
+    (holding, "was stuck for 2 s"),
 ]
 
 
 def read(cluster: LocalCluster, dataset: Dataset, **options: Any) -> list[int]:
-    limit = {"task_timeout": 3.0}
+    limit = {"task_timeout": 2.0}
     return sorted(int(x) for x in dataset.apply(distribute("distributed_epoch", cluster.target, **limit, **options)))
 
 

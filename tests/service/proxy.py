@@ -1,4 +1,4 @@
-"""A TCP proxy that tests can cut: stands between clients and a worker on another loopback address."""
+"""A TCP proxy that tests can sever: stands between clients and a worker on another loopback address."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import socket
 import threading
 
 
-class CuttingProxy:
-    """Forwards ``127.0.0.2:port`` to ``127.0.0.1:port`` until its connections are cut.
+class SeveringProxy:
+    """Forwards ``127.0.0.2:port`` to ``127.0.0.1:port`` until its connections are severed.
 
     Args:
         ports: the ports to forward.
@@ -73,7 +73,7 @@ class CuttingProxy:
                 self._selector.unregister(sock)
                 sock.close()
 
-    def cut(self) -> None:
+    def sever(self) -> None:
         """Breaks every connection that is open now; what is in its buffers is lost."""
         with self._lock:
             self._drop(*list(self._pairs))
@@ -82,7 +82,7 @@ class CuttingProxy:
         """Ends the proxy."""
         self._stopping = True
         self._thread.join(5)
-        self.cut()
+        self.sever()
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()

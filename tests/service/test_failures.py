@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import signal
 import socket
@@ -157,17 +156,16 @@ def test_bad_arguments(options: dict[str, Any], error: type[Exception], text: st
         distribute(**{"processing_mode": "distributed_epoch", "service": "tcp://localhost:1", **options})
 
 
-def test_no_dispatcher(caplog: pytest.LogCaptureFixture) -> None:
-    """With no dispatcher the client says so after 5 s, and dispatcher_timeout ends it with UnavailableError."""
+def test_no_dispatcher() -> None:
+    """With no dispatcher, dispatcher_timeout ends it with UnavailableError."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         target = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    ds = Dataset.range(3).apply(distribute("distributed_epoch", target, dispatcher_timeout=6))
+    ds = Dataset.range(3).apply(distribute("distributed_epoch", target, dispatcher_timeout=1))
     began = time.monotonic()
-    with caplog.at_level(logging.WARNING), pytest.raises(UnavailableError, match="dispatcher_timeout"):
+    with pytest.raises(UnavailableError, match="dispatcher_timeout"):
         next(iter(ds))
-    assert 6 <= time.monotonic() - began < 8
-    assert [record for record in caplog.records if "still trying" in record.message and "5 s" in record.message]
+    assert 1 <= time.monotonic() - began < 3
 
 
 def test_no_such_dataset(service: Service) -> None:

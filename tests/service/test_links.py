@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.service.conftest import Service, wait_until
-from tests.service.proxy import CuttingProxy, free_ports
+from tests.service.proxy import SeveringProxy, free_ports
 from zmqdata import Dataset
 from zmqdata.core import consumer
 from zmqdata.errors import ResourceExhaustedError
@@ -22,17 +22,17 @@ def ports() -> list[int]:
 
 
 @pytest.fixture
-def proxy(ports: list[int]) -> Iterator[CuttingProxy]:
+def proxy(ports: list[int]) -> Iterator[SeveringProxy]:
     """Stands before a worker on these ports."""
-    proxy = CuttingProxy(ports)
+    proxy = SeveringProxy(ports)
     yield proxy
     proxy.close()
 
 
-def test_a_cut_connection_loses_nothing(
-    make_service: Callable[..., Service], ports: list[int], proxy: CuttingProxy
+def test_a_severed_connection_loses_nothing(
+    make_service: Callable[..., Service], ports: list[int], proxy: SeveringProxy
 ) -> None:
-    """With its connections cut again and again in mid-stream, a client gets every element once and in order."""
+    """With its connections severed again and again in mid-stream, a client gets every element once and in order."""
     service = make_service(workers=0)
     service.add_worker(worker_address="127.0.0.2", port=ports[0], data_ports=(ports[1], ports[-1]))
     ds = Dataset.range(3000).map(lambda x: np.full(2000, x))
@@ -40,9 +40,9 @@ def test_a_cut_connection_loses_nothing(
     found = []
     for number, element in enumerate(it):
         found.append(int(element[0]))
-        if number % 400 == 150:
+        if number % 800 == 150:
             carried = proxy.carried
-            proxy.cut()
+            proxy.sever()
             wait_until(lambda before=carried: proxy.carried > before, "the worker is reached again")
     assert found == list(range(3000))
 

@@ -62,8 +62,14 @@ def test_what_is_always_stuck_fails_by_name(lively: Service) -> None:
 
 
 def test_what_is_always_stuck_is_left_out_on_request(lively: Service) -> None:
-    """With on_poison="skip" everything else comes, each element once, and the status names what does not."""
-    assert read(lively, stick, job_name="job", on_poison="skip") == [x for x in range(COUNT) if x != BAD]
+    """With on_poison="skip" all else comes, each element once; status and quarantine name what does not, states too."""
+    dataset = lively.read(Dataset.range(COUNT).map(stick), task_timeout=0.8, job_name="job", on_poison="skip")
+    iterator = iter(dataset)
+    assert sorted(int(x) for x in iterator) == [x for x in range(COUNT) if x != BAD]
+    [left_out] = iterator.quarantine
+    assert left_out.node.startswith("map(stick) at test_poison.py")
+    assert "has brought its worker down 3 times" in left_out.error
+    assert [one["error"] for one in iterator.state_dict()["quarantine"]] == [left_out.error]
     [job] = status(lively.target)["jobs"]
     [text] = job["poisoned"]
     assert "came to map(stick)" in text

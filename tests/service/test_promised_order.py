@@ -48,10 +48,10 @@ def test_the_stream_is_the_same_with_any_number_of_workers(num_tasks: int) -> No
     hashes = []
     for count in (1, 2, 7):
         with LocalCluster(num_workers=count, in_process=True) as cluster:
-            hashes.append(hashed(iter(ordered(cluster.target, stirred(), num_tasks=num_tasks))))
+            hashes.append(hashed(iter(ordered(cluster.target, stirred(1_000), num_tasks=num_tasks))))
     assert len(set(hashes)) == 1
     with LocalCluster(num_workers=2, in_process=True) as cluster:
-        assert hashed(iter(ordered(cluster.target, stirred(), num_tasks=5))) not in hashes
+        assert hashed(iter(ordered(cluster.target, stirred(1_000), num_tasks=5))) not in hashes
 
 
 def test_what_keeps_order_comes_in_the_order_of_its_input() -> None:
@@ -145,17 +145,17 @@ def test_an_error_takes_the_place_of_its_element(service: Service) -> None:
 
 def test_one_client_reads_at_a_time(service: Service) -> None:
     """A second reader of the job is refused while the first one lives."""
-    first = iter(ordered(service.target, Dataset.range(10**6), job_name="job"))
+    first = iter(ordered(service.target, Dataset.range(10**4), job_name="job"))
     next(first)
     with pytest.raises(FailedPreconditionError, match="current round has already reached"):
-        next(iter(ordered(service.target, Dataset.range(10**6), job_name="job")))
+        next(iter(ordered(service.target, Dataset.range(10**4), job_name="job")))
 
 
 def test_a_job_with_an_order_is_not_one_without(service: Service) -> None:
     """Clients that differ in what they are promised do not share a job; the refusal names both sides."""
-    first = iter(ordered(service.target, Dataset.range(10**6), job_name="job", num_tasks=3))
+    first = iter(ordered(service.target, Dataset.range(10**4), job_name="job", num_tasks=3))
     next(first)
     with pytest.raises(InvalidArgumentError, match=r"number of tasks in a promised order: <3>; got <4>"):
-        next(iter(ordered(service.target, Dataset.range(10**6), job_name="job", num_tasks=4)))
+        next(iter(ordered(service.target, Dataset.range(10**4), job_name="job", num_tasks=4)))
     with pytest.raises(InvalidArgumentError, match=r"number of tasks in a promised order: <3>; got <None>"):
-        next(iter(Dataset.range(10**6).apply(distribute("distributed_epoch", service.target, job_name="job"))))
+        next(iter(Dataset.range(10**4).apply(distribute("distributed_epoch", service.target, job_name="job"))))

@@ -21,7 +21,7 @@ def numbers(dataset: Any) -> list[int]:
     return [int(element) for element in dataset]
 
 
-@pytest.mark.parametrize("protocol", [None, "tcp", "ipc"])
+@pytest.mark.parametrize("protocol", [None, "tcp", "ipc", "shm"])
 @pytest.mark.parametrize("mode", [ShardingPolicy.DYNAMIC, "distributed_epoch"])
 def test_dynamic_gives_each_element_once(service: Service, mode: Any, protocol: str | None) -> None:
     """DYNAMIC gives every element exactly once, over any transport."""

@@ -14,6 +14,7 @@ import pytest
 
 import zmqdata
 from zmqdata import Dataset, LocalCluster
+from zmqdata import messages as m
 
 
 def taken(iterator: Any, count: int) -> list[Any]:
@@ -270,24 +271,6 @@ def test_a_missing_consumer_is_named() -> None:
             next(again)
 
 
-def test_a_job_that_others_read_is_not_begun_anew() -> None:
-    """The error says that the job has readers, and what to do."""
-    with LocalCluster(num_workers=1, in_process=True) as cluster:
-        def dataset() -> Dataset:
-            return Dataset.range(10_000).apply(
-                zmqdata.distribute("distributed_epoch", cluster.target, job_name="busy")
-            )
-
-        reader = iter(dataset())
-        taken(reader, 5)
-        state = reader.state_dict()
-        other = iter(dataset())
-        other.load_state_dict(state)
-        with pytest.raises(zmqdata.errors.FailedPreconditionError, match="read by others"):
-            next(other)
-        assert len(taken(reader, 5)) == 5
-
-
 BEHIND: dict[str, Callable[[Dataset], Dataset]] = {
     "prefetch": lambda dataset: dataset.prefetch(4),
     "map": lambda dataset: dataset.map(int, num_parallel_calls=2),
@@ -312,7 +295,8 @@ def test_operations_behind_do_not_hide_why_a_job_cannot_go_on(name: str, tmp_pat
         state = iterator.state_dict()
         iterator.close()
         (tmp_path / "0").rename(tmp_path / "2")
-        with pytest.raises(zmqdata.errors.DataLossError, match="have changed"):
+        # Whoever notices first: the dispatcher, by the names, or the worker that reads them again.
+        with pytest.raises(zmqdata.errors.DataLossError, match=r"have changed|must come out the same"):
             gone_on(dataset, state)
 
 
@@ -324,6 +308,78 @@ def test_a_changed_dataset_is_refused() -> None:
         other = iter(Dataset.range(101).apply(service))
         with pytest.raises(zmqdata.errors.FailedPreconditionError):
             other.load_state_dict(state)
+
+
+def test_a_refusal_is_raised_by_each_next() -> None:
+    """What the dispatcher refuses at once is raised by the load, and again by whoever reads on in spite of it."""
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+        service = zmqdata.distribute("distributed_epoch", cluster.target, job_name="refused")
+        dataset = Dataset.range(100).apply(service)
+        _, state = stopped(dataset, 10)
+        checkpoint = m.decode_checkpoint(state["position"])
+        other = msgspec.structs.replace(checkpoint, seed=-1)
+        iterator = iter(dataset)
+        with pytest.raises(zmqdata.errors.InvalidArgumentError, match="number of parts"):
+            iterator.load_state_dict(state | {"position": m.encode_checkpoint(other)})
+        for _ in range(2):
+            with pytest.raises(zmqdata.errors.InvalidArgumentError, match="number of parts"):
+                next(iterator)
+        iterator.load_state_dict(state)
+        assert len(rest(iterator)) == 90
+
+
+def test_a_job_that_others_read_is_not_begun_anew() -> None:
+    """That is no end, though operations behind have nothing more to ask the service for; the readers go on."""
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+        def dataset() -> Dataset:
+            return Dataset.range(10_000).apply(
+                zmqdata.distribute("distributed_epoch", cluster.target, job_name="busy")
+            )
+
+        _, state = stopped(dataset().take(5), 5)
+        reader, other = iter(dataset()), iter(dataset().take(5))
+        taken(reader, 5)
+        other.load_state_dict(state)
+        for _ in range(2):
+            with pytest.raises(zmqdata.errors.FailedPreconditionError, match="read by others"):
+                next(other)
+        assert len(taken(reader, 5)) == 5
+
+
+@pytest.mark.parametrize("at", [0, 40, -1])
+def test_a_damaged_state_is_refused_at_once(at: int) -> None:
+    """Whichever byte differs; the iterator goes on as if nothing had been loaded."""
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+        dataset = Dataset.range(100).apply(zmqdata.distribute("distributed_epoch", cluster.target))
+        iterator = iter(dataset)
+        before = taken(iterator, 10)
+        state = through_msgpack(iterator.state_dict())
+        position = bytearray(state["position"])
+        position[at] ^= 1
+        with pytest.raises(zmqdata.errors.DataLossError, match="damaged"):
+            iterator.load_state_dict(state | {"position": bytes(position)})
+        assert numbers(before) + numbers(rest(iterator)) == Counter(range(100))
+
+
+def test_who_loads_a_state_is_not_warned_of_what_was_read_before(caplog: pytest.LogCaptureFixture) -> None:
+    """The iterator on which it is loaded had joined the job where it was; nobody reads on from there."""
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+        dataset = Dataset.range(100).apply(
+            zmqdata.distribute("distributed_epoch", cluster.target, job_name="job")
+        )
+        first = iter(dataset)
+        taken(first, 10)
+        state = first.state_dict()
+        first.close()
+        again = iter(Dataset.range(100).apply(zmqdata.distribute("distributed_epoch", cluster.target, job_name="job")))
+        again.load_state_dict(state)
+        assert len(rest(again)) == 90
+        assert "were delivered before" not in caplog.text
+        iter_of_late = iter(
+            Dataset.range(100).apply(zmqdata.distribute("distributed_epoch", cluster.target, job_name="job"))
+        )
+        assert rest(iter_of_late) == []
+        assert "nothing is left" in caplog.text
 
 
 def test_files_that_have_changed_are_found_out(tmp_path: Any) -> None:

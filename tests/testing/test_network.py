@@ -54,7 +54,7 @@ def test_a_cut_loses_or_holds() -> None:
     """A cut lets nothing through; what it held arrives when it heals."""
     for hold, arrives in ((0.0, []), (1.0, [0, 1, 2])):
         wires = Wires(hold=hold)
-        wires.network.cut("a", "b", both_ways=False)
+        wires.network.sever("a", "b", both_ways=False)
         assert wires.send(3) == []
         assert not wires.network.connected("b", "a")
         wires.network.heal("a", "b")
@@ -66,7 +66,7 @@ def test_a_cut_loses_or_holds() -> None:
 def test_a_short_cut_is_not_noticed() -> None:
     """A connection counts as lost only after a while, one to nobody at once."""
     wires = Wires()
-    wires.network.cut("a", "b")
+    wires.network.sever("a", "b")
     assert wires.network.connected("a", "b")
     assert not wires.network.connected("a", "nobody")
     wires.network.send("a", "nobody", "lost")
@@ -97,7 +97,7 @@ def test_a_broken_link_loses_its_tail_and_tells_the_client_later() -> None:
             wires.network.push("link", 1)
             wires.network.leave("a")
         elif ending.startswith("cut"):
-            wires.network.cut("b", "a")
+            wires.network.sever("b", "a")
         if ending != "cut while idle":
             wires.network.push("link", 2)
         assert wires.broken == []

@@ -19,7 +19,7 @@ def test_a_task_goes_where_its_reader_can_get_it(seed: int, mode: str, both_ways
     client = world.add_client(limit=20)
     world.run_until(lambda: client.taken > 20)
     began = world.clock.now
-    world.network.cut(client.name, worker.name, both_ways)
+    world.network.sever(client.name, worker.name, both_ways)
     world.run_until(lambda: world.all_done)
     world.clock.advance(3.0)
     world.laws.check_end()
@@ -34,7 +34,7 @@ def test_a_task_that_nobody_can_reach_waits_where_it_is() -> None:
     client = world.add_client(limit=20)
     world.run_until(lambda: client.taken > 20)
     for worker in workers:
-        world.network.cut(client.name, worker.name)
+        world.network.sever(client.name, worker.name)
     world.clock.advance(300.0)
     assert max(task.attempt for task in world.dispatcher.core.state.tasks.values()) <= 4
     for worker in workers:

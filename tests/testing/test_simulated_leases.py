@@ -66,7 +66,7 @@ def test_a_client_whose_answers_are_lost_stops_in_time(seed: int) -> None:
     """It is heard, so nobody gives it up; after one lease it waits, and goes on with what it has when it hears."""
     world, deaf, _ = two_readers(seed)
     deaf.stalled_until = world.clock.now + 1.0
-    world.network.cut(DISPATCHER, deaf.name, both_ways=False)
+    world.network.sever(DISPATCHER, deaf.name, both_ways=False)
     began = world.clock.now
     assert began + 2.0 < last_taken(world, deaf, 20.0) < began + TIMEOUT
     assert deaf.name not in world.laws.gone
@@ -83,7 +83,7 @@ def test_a_client_that_is_not_heard_stops_in_time(rate: float) -> None:
     world, mute, _ = two_readers(7)
     mute.rate = rate
     world.clock.advance(3.0)
-    world.network.cut(mute.name, DISPATCHER, both_ways=False)
+    world.network.sever(mute.name, DISPATCHER, both_ways=False)
     world.run_until(lambda: mute.name in world.laws.gone)
     taken = mute.taken
     world.clock.advance(10.0)
@@ -102,7 +102,7 @@ def test_the_only_client_reads_on_and_another_may_join(seed: int) -> None:
     only.pace, only.gulp = 0.1, 1
     world.run_until(lambda: only.taken > 20)
     world.clock.advance(1.5)
-    world.network.cut(only.name, DISPATCHER)
+    world.network.sever(only.name, DISPATCHER)
     before = only.taken
     world.clock.advance(6 * TIMEOUT)
     assert only.taken > before + 100
@@ -163,7 +163,7 @@ def test_a_frozen_consumer_that_was_replaced_ends(seed: int) -> None:
 def test_a_new_dispatcher_waits_for_one_lease() -> None:
     """Nobody who was there before is given up earlier, and all are told their lease again."""
     world, first, second = two_readers(3)
-    world.network.cut(first.name, DISPATCHER)
+    world.network.sever(first.name, DISPATCHER)
     world.clock.advance(TIMEOUT - 1.0)
     world.restart_dispatcher(0.5)
     back = world.clock.now + 0.5
@@ -182,7 +182,7 @@ def test_a_dispatcher_that_was_cut_off_gives_nobody_up(seed: int) -> None:
     world, first, second = two_readers(seed)
     others = [first.name, second.name, *(worker.name for worker in world.workers)]
     for other in others:
-        world.network.cut(other, DISPATCHER)
+        world.network.sever(other, DISPATCHER)
     world.clock.advance(3 * TIMEOUT)
     for other in others:
         world.network.heal(other, DISPATCHER)
@@ -203,7 +203,7 @@ def test_a_consumer_that_was_cut_off_takes_its_place_again(seed: int, num_tasks:
     for client in (first, second):
         client.pace, client.gulp = 0.02, 2
     world.run_until(lambda: min(first.taken, second.taken) > 100)
-    world.network.cut(first.name, DISPATCHER, both_ways=False)
+    world.network.sever(first.name, DISPATCHER, both_ways=False)
     world.run_until(lambda: first.name in world.laws.gone)
     world.clock.advance(1.0)
     world.network.heal(first.name, DISPATCHER)
@@ -218,13 +218,13 @@ def test_a_consumer_that_was_cut_off_takes_its_place_again(seed: int, num_tasks:
 def test_who_reads_alone_beside_a_dispatcher_that_was_cut_off_keeps_what_it_has(seed: int) -> None:
     """Another client joins the moment that the cable is back: the first one had no chance to speak before."""
     world, first, second = two_readers(seed)
-    world.network.cut(first.name, DISPATCHER)
+    world.network.sever(first.name, DISPATCHER)
     world.run_until(lambda: first.name in world.laws.gone)
     world.clock.advance(2.0)
     assert second.core.lease.alone
     others = [second.name, *(worker.name for worker in world.workers)]
     for other in others:
-        world.network.cut(other, DISPATCHER)
+        world.network.sever(other, DISPATCHER)
     before = second.taken
     world.clock.advance(2 * TIMEOUT)
     assert second.taken > before

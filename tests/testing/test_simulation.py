@@ -108,7 +108,7 @@ def test_nobody_waits_for_a_consumer_that_was_to_the_end(goodbye: bool) -> None:
     dead, fast = (world.add_client(consumer=index) for index in range(2))
     dead.stalled_until = fast.stalled_until = 6.0
     world.clock.advance(2.0)
-    world.network.cut(fast.name, "dispatcher")
+    world.network.sever(fast.name, "dispatcher")
     worker.die(), dead.die()
     world.add_worker(buffer_bytes=2000)
     world.run_until(lambda: fast.outcome == "end")
@@ -201,7 +201,7 @@ def test_a_stuck_worker_keeps_only_what_it_has_begun(seed: int) -> None:
     world.run_until(lambda: any(map(has_many, tasks.values())))
     task = next(filter(has_many, tasks.values()))
     slow = next(worker for worker in world.workers if worker.name == task.worker)
-    leased = task.ledger[0].num_splits
+    leased = world.laws.state.iterations[task.iteration].tally.splits[task.task]
     slow.runners[task.task, 1].pace = 5.0
     world.run_until(lambda: world.all_done)
     world.clock.advance(2.0)
@@ -346,7 +346,7 @@ def test_a_client_that_has_lost_its_dispatcher_reads_on() -> None:
     world.add_worker()
     client = world.add_client()
     world.run_until(lambda: client.taken > 10)
-    world.network.cut(client.name, "dispatcher")
+    world.network.sever(client.name, "dispatcher")
     client.stalled_until = world.clock.now + 200.0
     world.clock.advance(150.0)
     world.network.heal(client.name, "dispatcher")

@@ -51,7 +51,7 @@ def test_what_is_missing_is_found(change: Change, complaint: str) -> None:
     """Elements, splits that were started, and splits that nobody has."""
     client = taken()
     core = client.core
-    checkpoint = change(core.checkpoint(core.reading.passed.count))
+    checkpoint = change(core.standing.checkpoint(core.reading.passed.count))
     indices = dict(core.standing.indices)
     with pytest.raises(LawBroken, match=complaint):
         client.world.standings.check(client.name, checkpoint, client.had, indices, is_alone=True)
@@ -62,7 +62,7 @@ def test_a_consumer_that_has_more_than_its_step_says_is_found() -> None:
     client = taken(num_consumers=1, finite="drop")
     client.check_standing()
     core = client.core
-    checkpoint = structs.replace(core.checkpoint(core.reading.passed.count), step=3)
+    checkpoint = structs.replace(core.standing.checkpoint(core.reading.passed.count), step=3)
     with pytest.raises(LawBroken, match="has taken round"):
         client.world.standings.check_consumer(
             client.name, checkpoint, client.had, core.standing.indices, client.world.steps.names

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import threading
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -224,3 +226,75 @@ def test_a_source_restores_in_other_pieces_than_before(seed: int, count: int) ->
     second.restore(first.state())
     assert [int(value) for value in second] == list(range(read, count))
     assert [int(value) for value in first] == list(range(read, count))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "size"),
+    [
+        (Dataset.range(7, 600, 3), 198),
+        (Dataset.range(198).batch(4), 198),
+        (Dataset.from_tensor_slices({"x": list(range(198))}).batch(3), 198),
+        (Dataset.from_list(list(range(198))), 198),
+    ],
+)
+def test_sources_read_each_so_many_th_split(dataset: Dataset, size: int) -> None:
+    """What pieces of such a range bring is what its splits bring one by one, and a state lies between any two."""
+    single = [Split(0, number, number + 1) for number in range(2, size, 5)]
+    whole = Split(0, 2, single[-1].stop, step=5)
+    end = Split(0, size, size)
+
+    def reading(*entries: Split) -> ElementIterator:
+        ticks = itertools.count(step=1e-4)
+        provider = LedgerProvider(entries, _never, ticks.__next__)
+        return make_iterator(dataset.node, Context(seed=1, providers=(provider,)))
+
+    expected = [str(element) for element in reading(*single, end)]
+    iterator, states, found = reading(whole, end), [], []
+    while True:
+        states.append(iterator.state())
+        element = next(iterator, None)
+        if element is None:
+            break
+        found.append(str(element))
+    assert found == expected
+    for number in (0, 1, 9, len(expected) - 1, len(expected)):
+        again = reading(whole, end)
+        again.restore(states[number])
+        assert [str(element) for element in again] == expected[number:]
+
+
+def test_an_element_of_such_a_range_knows_its_split() -> None:
+    """That is the one split that it came from, not all that lie between the first and the last."""
+    provider = LedgerProvider([Split(0, 3, 100, step=10)], _never)
+    iterator = make_iterator(Dataset.range(100).node, Context(seed=1, providers=(provider,)))
+    assert [(next(iterator), iterator.current_split()) for _ in range(4)] == [
+        (3, (3, 4)),
+        (13, (13, 14)),
+        (23, (23, 24)),
+        (33, (33, 34)),
+    ]
+
+
+def test_who_waits_for_splits_is_away() -> None:
+    """Only then, and it is back before it goes on."""
+    places: list[str] = []
+
+    @contextlib.contextmanager
+    def away() -> Iterator[None]:
+        places.append("away")
+        yield
+        places.append("back")
+
+    def want(repetition: int, have: int, waiting: bool, pace: float) -> None:
+        if waiting:
+            provider.feed([Split(0, 5, 6)])
+
+    provider = LedgerProvider([Split(0, 0, 1)], want, away=away)
+    assert provider.next_split() == Split(0, 0, 1)
+    assert places == []
+    assert provider.next_split() == Split(0, 5, 6)
+    assert places == ["away", "back"]
+
+
+def _never(*ask: object) -> None:
+    """Nobody waits."""

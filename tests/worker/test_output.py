@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from zmqdata import commands as c
 from zmqdata.blocks import Compression, decode_block
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures import decode_failure
 from zmqdata.messages import TaskDefinition
-from zmqdata.worker.output import BLOCK_BYTES, Output
+from zmqdata.worker.output import BLOCK_BYTES, FEW_BYTES, FEW_ELEMENTS, Output
 
 
 class Press:
@@ -22,7 +25,7 @@ class Press:
         skip, window = definition.pop("skip", ()), definition.pop("window", BLOCK_BYTES)
         task = TaskDefinition(1, 2, 2000, "dataset", "digest", "OFF", 1, None, (), skip, **definition)
         self.posted: list[Any] = []
-        self.output = Output(task, self.posted.append, lambda: Compression(None), "worker", lambda error: error, window)
+        self.output = Output(task, self.posted.append, Compression(None), "worker", lambda error: error, window)
 
     def add(self, *elements: Any) -> None:
         for element in elements:
@@ -76,14 +79,20 @@ def test_no_block_of_a_cache_is_larger_than_its_window() -> None:
 
 
 def test_a_full_block_is_handed_over() -> None:
-    """That is one of many bytes, or of as many elements as the job allows."""
+    """That is one of many bytes, of which few large elements have more, or of as many elements as the job allows."""
     press = Press(block_elements=2)
     press.add(1, 2, 3)
     assert press.blocks == [(0, 0, [1, 2])]
     press = Press()
-    press.add(np.zeros(BLOCK_BYTES, np.uint8))
+    press.add(np.zeros(FEW_BYTES, np.uint8))
     assert len(press.posted) == 1
-    assert press.output.emitted == press.output.nbytes >= BLOCK_BYTES
+    assert press.output.emitted == press.output.nbytes >= FEW_BYTES
+    press = Press()
+    press.add(*[np.zeros(FEW_BYTES // 8, np.uint8)] * 8)
+    assert len(press.posted) == 1
+    press = Press()
+    press.add(*[np.zeros(BLOCK_BYTES // FEW_ELEMENTS, np.uint8)] * FEW_ELEMENTS)
+    assert len(press.posted) == 1
 
 
 def test_another_structure_begins_another_block() -> None:
@@ -213,3 +222,113 @@ def test_nothing_leaps_in_the_middle_of_a_round() -> None:
     assert not press.output.may_leap(2)
     press.add(1)
     assert press.output.may_leap(2)
+
+
+# --- elements that are made in runs
+
+
+def test_fresh_elements_are_handed_over_to_who_waits() -> None:
+    """Also those that the pipeline, which is making the next one, has not looked at itself."""
+    press = Press()
+    press.output.fresh += [1, 2, 3]
+    assert press.output.number == 3
+    press.output.flush()
+    assert press.blocks == [(0, 0, [1, 2, 3])]
+    assert press.output.number == 3
+
+
+def test_who_waits_gets_the_next_element_of_a_run() -> None:
+    """The pipeline is told to look up, and when it settles, what there is goes out."""
+    press = Press()
+    press.output.flush()
+    assert press.output.hungry
+    press.output.fresh.append(7)
+    press.output.settle()
+    assert press.blocks == [(0, 0, [7])]
+    press.output.fresh.append(8)
+    press.output.settle()
+    assert press.blocks == []
+
+
+class Nosy:
+    """An object whose pickling takes so long that the worker's loop wants everything meanwhile."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._output.hand_over()
+        return (str, ("pickled",))
+
+
+def test_nobody_overtakes_an_element_that_is_looked_at() -> None:
+    """While an object is pickled, the loop gets what was before it, and nothing of what is behind."""
+    press = Press()
+    press.output.fresh += [1, 2, Nosy(press.output), 4, 5]
+    press.output.settle()
+    press.output.hand_over()
+    assert press.blocks == [(0, 0, [1, 2]), (0, 2, ["pickled"]), (0, 3, [4, 5])]
+
+
+class Shy(dict[str, int]):
+    """What raises when it is looked at."""
+
+    def values(self) -> Any:
+        raise SystemExit("do not look")
+
+    items = values
+
+
+@pytest.mark.parametrize("by_reference", [False, True])
+def test_who_raises_when_it_is_looked_at_is_an_error_in_its_place(by_reference: bool) -> None:
+    """The loop that wants everything is not disturbed by it, and nothing behind it is lost or comes twice."""
+    press = Press(by_reference=by_reference)
+    press.output.fresh += [{"x": 1}, Shy(x=2), {"x": 3}]
+    press.output.flush()
+    press.output.settle()
+    press.output.hand_over()
+    if by_reference:
+        assert sum(made.count for made in press.posted) == 3
+    else:
+        text = "SystemExit: do not look (element 1 of its task, on worker worker)"
+        assert press.blocks == [(0, 0, [{"x": 1}]), (0, 1, [text]), (0, 2, [{"x": 3}])]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([1, 2.5, "text", np.int64(3), "error", "object"]), max_size=6), max_size=8),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=3),
+    st.integers(1, 5),
+    st.randoms(use_true_random=False),
+)
+def test_each_element_that_is_needed_comes_once_and_in_order(
+    runs: list[list[Any]], skip: list[tuple[int, int]], most: int, random: Random
+) -> None:
+    """Whatever they are, however they are made and whenever somebody wants them, with their own numbers."""
+    press = Press(skip=tuple(skip), block_elements=most)
+    expected: list[Any] = []
+    for run in runs:
+        for element in run:
+            if element == "error":
+                press.output.fail(ValueError("bad"))
+            else:
+                press.output.fresh.append({1} if element == "object" else element)
+            expected.append({1} if element == "object" else element)
+            if random.random() < 0.5:
+                random.choice([press.output.flush, press.output.hand_over])()
+        press.output.settle()
+    press.output.hand_over()
+    found = {first + at: one for _, first, elements in press.blocks for at, one in enumerate(elements)}
+    needed = [number for number in range(len(expected)) if not any(a <= number < b for a, b in skip)]
+    assert list(found) == needed
+    for number in needed:
+        told = "ValueError: bad (element" if expected[number] == "error" else None
+        assert found[number].startswith(told) if told else found[number] == expected[number]
+    assert press.output.number == len(expected)
+
+
+def test_a_block_of_a_save_ends_where_its_chunk_is_full() -> None:
+    """Chunks consist of whole blocks: with the element that fills it, a small chunk is handed over."""
+    press = Press(save_path="/saved", window=100)
+    press.add(*[np.zeros(5)] * 5)
+    press.output.hand_over()
+    assert [sum(element.nbytes for element in elements) for _, _, elements in press.blocks] == [120, 80]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 
 from zmqdata import Dataset
 from zmqdata import commands as c
@@ -18,16 +20,29 @@ from zmqdata.failures import decode_failure
 from zmqdata.messages import TaskDefinition
 from zmqdata.pipelines import pack_pipeline
 from zmqdata.splits import Split
+from zmqdata.testing.cluster import await_condition
+from zmqdata.worker.crumbs import IDLE, CrumbFile
+from zmqdata.worker.relay import Relays
 from zmqdata.worker.runner import TaskRunner
 from zmqdata.worker.states import StateTaker
+from zmqdata.worker.stride import GLANCES, LONGEST
 
 COUNT = 200
+CRUMBS = CrumbFile()
 
 
 class Run:
     """A runner that runs in the test's own thread to its end, over a ledger of single splits; and what it posted."""
 
-    def __init__(self, dataset: Dataset, definition: TaskDefinition | None = None, **changes: Any) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        definition: TaskDefinition | None = None,
+        *,
+        hurried: bool = True,
+        crumbs: CrumbFile | None = None,
+        **changes: Any,
+    ) -> None:
         packed = pack_pipeline(dataset.node)
         ledger = (*(Split(0, number, number + 1) for number in range(COUNT)), Split(0, COUNT, COUNT))
         self.definition = definition or TaskDefinition(
@@ -36,9 +51,10 @@ class Run:
         self.definition = msgspec.structs.replace(self.definition, **changes)
         self.posted: list[Any] = []
         command = c.StartTask(self.definition, packed.encoded)
-        self.runner = TaskRunner(command, self.posted.append, "worker", lambda: False, lambda _: None, 1 << 30)
+        self.runner = TaskRunner(command, self.posted.append, "worker", lambda _: None, 1 << 30, crumbs)
         self.runner.allow(1 << 30)
-        self._hurry(self.runner._states)
+        if hurried:
+            self._hurry(self.runner._states)
         self.runner._run()
 
     def _hurry(self, states: StateTaker) -> None:
@@ -138,17 +154,103 @@ PATIENCE = 10.0
 
 
 @contextmanager
-def running(dataset: Dataset, reason: str = "") -> Iterator[tuple[TaskRunner, queue.SimpleQueue[Any]]]:
-    """A runner of this pipeline, and what it posts."""
+def running(
+    dataset: Dataset, reason: str = "", relays: Relays | None = None, task: int = 1
+) -> Iterator[tuple[TaskRunner, queue.SimpleQueue[Any]]]:
+    """A runner of this pipeline, and what it posts. ``relays``: it is read in turn with others."""
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     packed = pack_pipeline(dataset.node)
-    definition = TaskDefinition(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ())
+    consumers, finite = (None, None) if relays is None else (1, "drop")
+    definition = TaskDefinition(
+        task, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), (), num_consumers=consumers, finite=finite
+    )
     command = c.StartTask(definition, packed.encoded, reason)
-    runner = TaskRunner(command, events.put, "tcp://w", lambda: False, lambda digest: None, 1 << 30)
+    told = (events.put, "tcp://w", lambda digest: None, 1 << 30, None, relays)
+    runner = TaskRunner(command, *told)
     runner.start()
     yield runner, events
     runner.stop()
     assert runner.join(PATIENCE)
+
+
+def test_what_is_at_work_is_known_within_a_run_of_elements() -> None:
+    """However many are made before the runner looks around, the process always tells the one that it is at."""
+
+    def look(x: np.int64) -> int:
+        from tests.worker.test_runner import CRUMBS  # memory does not travel with a function
+
+        return next(note.number for note in CRUMBS.notes() if not note.place)
+
+    run = Run(Dataset.range(COUNT).map(look), hurried=False, crumbs=CRUMBS)
+    assert len(run.of(c.Produced)) == 1
+    assert run.elements == {number: number for number in range(COUNT)}
+
+
+class Bulky:
+    """An object that tells, when it is pickled, which element the process says that it is at."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from tests.worker.test_runner import CRUMBS
+
+        return (int, (next(note.number for note in CRUMBS.notes() if not note.place),))
+
+
+def test_what_is_pickled_is_known_within_a_run_of_elements() -> None:
+    """A process that dies of an element's own methods tells that one, and not the last of its run."""
+    dataset = Dataset.range(COUNT).map(lambda x: Bulky() if x in (150, 151, 153) else int(x))
+    run = Run(dataset, hurried=False, crumbs=CRUMBS)
+    assert run.elements == {number: number for number in range(COUNT)}
+
+
+def test_an_error_within_a_run_takes_the_place_of_its_element() -> None:
+    """What was made before it and behind it keeps its number."""
+    run = Run(Dataset.range(COUNT).map(lambda x: 1000 // (int(x) - 70)), hurried=False)
+    assert [number for number, found in run.elements.items() if isinstance(found, str)] == [70]
+    assert [run.elements[number] for number in (69, 71)] == [-1000, 1000]
+    assert run.total == COUNT
+
+
+class Drift:
+    """A clock that a pipeline moves."""
+
+    now = 0.0
+
+
+def grow(x: np.int64) -> Any:
+    """Small at once, until 1100; then a megabyte, which takes ten milliseconds."""
+    from tests.worker.test_runner import Drift  # it does not travel with a function
+
+    if x < 1100:
+        return np.zeros(1)
+    Drift.now += 0.01
+    return np.zeros(1 << 17)
+
+
+def test_memory_is_bounded_where_elements_become_large_within_a_run() -> None:
+    """It notices at its next look at the clock, not when it has made as many of them as of small ones."""
+    packed = pack_pipeline(Dataset.range(3000).map(grow).node)
+    definition = TaskDefinition(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ())
+    command = c.StartTask(definition, packed.encoded)
+    runner = TaskRunner(command, lambda event: None, "tcp://w", lambda digest: None)
+    runner._states.clock = lambda: Drift.now
+    runner.allow(1 << 20)
+    runner.start()
+    await_condition(lambda: runner.watch.cells[runner.watch.at] == IDLE, what="a rest of the pipeline")
+    assert 1100 < runner.number <= 1100 + 2 * LONGEST // GLANCES
+    runner.stop()
+    assert runner.join(PATIENCE)
+
+
+def test_a_runner_that_is_stopped_looks_up_within_a_run() -> None:
+    """After the element that it is at, and not after hundreds that nobody wants."""
+    gate = Gate.new()
+    with running(Dataset.range(3000).map(stick_late)) as (runner, _):
+        runner._states.clock = lambda: 0.0
+        runner.allow(1 << 20)
+        assert gate.entered.wait(PATIENCE)
+        runner.stop()
+        gate.leave.set()
+    assert runner.number == 1102
 
 
 def test_elements_are_bounded_while_nobody_reads() -> None:
@@ -170,3 +272,145 @@ def test_a_pipeline_that_cannot_be_opened_fails_the_task() -> None:
         assert isinstance(failed, c.TaskFailed)
         error = decode_failure(failed.failure)
         assert (type(error), str(error)) == (FailedPreconditionError, "the part is lost")
+
+
+class Changed:
+    """An object of the user's own."""
+
+    def __init__(self, x: int) -> None:
+        self.x = x
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (int, (self.x,))
+
+
+def reusing(make: str) -> Iterator[Any]:
+    """Hands out the same object again and again, each time with another number."""
+    inner = {"x": -1}
+    reused: Any = {"dict": inner, "nested": {"deep": inner, "list": [1, 2]}, "tuple": (inner, 5), "object": Changed(-1)}
+    for number in range(COUNT):
+        inner["x"] = reused["object"].x = number
+        yield reused[make]
+
+
+@pytest.mark.parametrize("make", ["dict", "nested", "tuple", "object"])
+def test_an_element_is_what_it_was_when_it_was_made(make: str) -> None:
+    """A pipeline may change its dicts, lists and objects for the next element, however many are made in a run."""
+    dataset = Dataset.from_generator(lambda: reusing(make))
+    packed = pack_pipeline(dataset.node)
+    run = Run(dataset, TaskDefinition(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ()), hurried=False)
+    wanted = {
+        "dict": lambda number: {"x": number},
+        "nested": lambda number: {"deep": {"x": number}, "list": [1, 2]},
+        "tuple": lambda number: [{"x": number}, 5],
+        "object": lambda number: number,
+    }[make]
+    found = {number: _plain(element) for number, element in run.elements.items()}
+    assert found == {number: wanted(number) for number in range(COUNT)}
+
+
+def _plain(element: Any) -> Any:
+    """With lists for arrays."""
+    if isinstance(element, dict):
+        return {key: _plain(part) for key, part in element.items()}
+    return element.tolist() if isinstance(element, np.ndarray) else element
+
+
+def untidy() -> Iterator[int]:
+    """Fails when it is left."""
+    try:
+        yield from range(10)
+    finally:
+        raise RuntimeError("cannot clean up")
+
+
+def test_what_fails_after_the_last_element_does_not_fail_the_task() -> None:
+    """All that was asked for was made; a generator that cannot clean up takes none of it away."""
+    with running(Dataset.from_generator(untidy).take(3)) as (runner, events):
+        runner.allow(1 << 20)
+        assert made_of(events)[-1][1] == 3
+        assert runner.join(PATIENCE)
+        assert events.empty()
+
+
+class Gate:
+    """Where a pipeline stays until the test lets it go on."""
+
+    now: Gate
+
+    def __init__(self) -> None:
+        self.entered, self.leave = threading.Event(), threading.Event()
+
+    @classmethod
+    def new(cls) -> Gate:
+        cls.now = cls()
+        return cls.now
+
+
+def stick(x: Any) -> Any:
+    """Stays at 3."""
+    if x == 3:
+        Gate.now.entered.set()
+        Gate.now.leave.wait(PATIENCE)
+    return x
+
+
+def stick_late(x: Any) -> Any:
+    """Stays at 1101."""
+    if x == 1101:
+        Gate.now.entered.set()
+        Gate.now.leave.wait(PATIENCE)
+    return x
+
+
+def made_of(events: queue.SimpleQueue[Any]) -> list[tuple[int, int]]:
+    """First and stop of the blocks of a task up to its end."""
+    blocks = []
+    while not isinstance(made := events.get(timeout=PATIENCE), c.Exhausted):
+        blocks.append((made.first, made.first + made.count))
+    return blocks
+
+
+def test_tasks_that_are_read_in_turn_end_their_blocks_together() -> None:
+    """At multiples of powers of two: whoever weaves them together uses them up together."""
+    relays = Relays()
+    with running(Dataset.range(500), relays=relays) as one, running(Dataset.range(500), relays=relays, task=2) as two:
+        for runner, _ in (one, two):
+            runner.allow(1 << 20)
+        for blocks in (made_of(one[1]), made_of(two[1])):
+            assert [first for first, _ in blocks] == [0, *(stop for _, stop in blocks[:-1])]
+            assert blocks[-1][1] == 500
+            assert all(stop % (1 << (stop - first).bit_length() - 1) == 0 for first, stop in blocks[:-1])
+
+
+def test_a_task_that_is_stuck_holds_up_others_until_it_is_given_up() -> None:
+    """One at a time makes elements; who is not wanted any more gives its turn to the next."""
+    gate = Gate.new()
+    relays = Relays()
+    with (
+        running(Dataset.range(5).map(stick), relays=relays) as (stuck, _),
+        running(Dataset.range(3), relays=relays, task=2) as (other, others),
+    ):
+        stuck.allow(1 << 20)
+        assert gate.entered.wait(PATIENCE)
+        other.allow(1 << 20)
+        assert others.empty()
+        stuck.stop()
+        assert sum(stop - first for first, stop in made_of(others)) == 3
+        gate.leave.set()
+
+
+def test_a_turn_that_lasts_too_long_is_no_reason_to_wait() -> None:
+    """What was made in it is handed over when somebody waits, as soon as one looks after the turn should have ended."""
+    gate = Gate.new()
+    with running(Dataset.range(5).map(stick), relays=Relays()) as (runner, events):
+        runner.allow(1 << 20)
+        assert gate.entered.wait(PATIENCE)
+        runner.flush()
+        got = 0
+        while got < 3:
+            runner.look()
+            if not events.empty():
+                got += events.get().count
+        gate.leave.set()
+        assert isinstance(made_of(events)[-1], tuple)

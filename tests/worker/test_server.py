@@ -82,7 +82,9 @@ def opened(dispatcher: DispatchServer, **options: Any) -> Iterator[Any]:
     return elements
 
 
-@pytest.mark.parametrize(("protocol", "begin"), [("tcp", "tcp://127.0.0.1:"), ("ipc", "ipc:///"), (None, "ipc:///")])
+@pytest.mark.parametrize(
+    ("protocol", "begin"), [("tcp", "tcp://127.0.0.1:"), ("ipc", "ipc:///"), ("shm", "ipc:///"), (None, "ipc:///")]
+)
 def test_a_worker_offers_the_transport_that_it_was_told(
     dispatcher: DispatchServer, protocol: str | None, begin: str
 ) -> None:

@@ -195,7 +195,7 @@ def test_a_child_that_does_not_end_is_killed(
     signals: StopSignals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A child that ignores SIGTERM is killed when its time is up, and the log says so."""
-    monkeypatch.setattr(module, "GRACE", 0.05)
+    monkeypatch.setattr(module, "DRAIN_GRACE", 0.05)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY
     with caplog.at_level(logging.WARNING), no_leaks():
         assert Supervisor(children(deaf), stop_now, signals).run() == 0
@@ -207,7 +207,7 @@ def test_a_quiet_period_comes_before_the_grace(
     signals: StopSignals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A child that still sends what it has made is not killed before its quiet period is over."""
-    monkeypatch.setattr(module, "GRACE", 0.0)
+    monkeypatch.setattr(module, "DRAIN_GRACE", 0.0)
     late = "import select, signal, sys; late = lambda *_: (select.select([], [], [], 0.2), sys.exit()); "
     late += "signal.signal(signal.SIGTERM, late); "
     with caplog.at_level(logging.WARNING), no_leaks():

@@ -2,7 +2,8 @@
 
 ``dtypes`` describes numpy dtypes, ``structures`` the nesting of elements and their leaves, ``flattening`` takes them
 apart, ``columns`` lays out the values of one leaf, ``objects`` those that must be pickled, ``names`` finds the classes
-that a peer names, ``raggeds`` checks ragged tensors, ``compression`` packs buffers, ``codec`` joins them into blocks;
+that a peer names, ``raggeds`` checks ragged tensors, ``compression`` packs buffers, ``adaptive`` measures
+which codecs pay, ``choosing`` decides it, ``gathered`` is what lies in pieces, ``codec`` joins columns into blocks;
 ``references`` holds blocks that stay in their process and need none of this.
 Sockets, threads and streams do not belong here.
 
@@ -17,6 +18,8 @@ by the receiver only where it allows objects.
 
 from __future__ import annotations
 
+from zmqdata.blocks.adaptive import Compression
+from zmqdata.blocks.choosing import UNKNOWN_SPEED
 from zmqdata.blocks.codec import (
     MAX_BYTES,
     MAX_ELEMENTS,
@@ -27,25 +30,32 @@ from zmqdata.blocks.codec import (
     decode_block,
     decode_meta,
 )
-from zmqdata.blocks.compression import CODECS, Compression, validate_compression
-from zmqdata.blocks.references import ReferenceBuilder, ReferencedBlock, copied, size_of
+from zmqdata.blocks.compression import CODECS, Room, validate_compression
+from zmqdata.blocks.gathered import Gathered, whole
+from zmqdata.blocks.references import KEPT_AS_THEY_ARE, ReferenceBuilder, ReferencedBlock, copied, detached, size_of
 from zmqdata.blocks.structures import Structure
 
 __all__ = [
     "CODECS",
+    "KEPT_AS_THEY_ARE",
     "MAX_BYTES",
     "MAX_ELEMENTS",
+    "UNKNOWN_SPEED",
     "BlockBuilder",
     "BlockMeta",
     "Compression",
     "DecodedBlock",
     "EncodedBlock",
+    "Gathered",
     "ReferenceBuilder",
     "ReferencedBlock",
+    "Room",
     "Structure",
     "copied",
     "decode_block",
     "decode_meta",
+    "detached",
     "size_of",
     "validate_compression",
+    "whole",
 ]

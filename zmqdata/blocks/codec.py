@@ -6,14 +6,16 @@ header may leave it out when the receiver knows it from the block before. How a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from zmqdata.blocks.adaptive import Compression
 from zmqdata.blocks.columns import Column, Sizer, Values, pack, sizer, unpack
-from zmqdata.blocks.compression import MAX_CHUNK, Buffer, Compression, encode_buffer
-from zmqdata.blocks.flattening import Flatten, describe_element, flattener
+from zmqdata.blocks.compression import MAX_CHUNK, Buffer, Room
+from zmqdata.blocks.flattening import Columns, Transpose, describe_element, transposer
+from zmqdata.blocks.gathered import Frame
 from zmqdata.blocks.raggeds import check_ragged
 from zmqdata.blocks.structures import Node, Structure, assemble
 from zmqdata.errors import ProtocolError
@@ -43,12 +45,13 @@ class EncodedBlock:
         count: number of elements.
         nbytes: bytes of the elements' values before compression.
         structure: what the elements look like; the same object as in the block before while nothing changes.
-        frames: one flat buffer per leaf. They may be memory of the elements themselves: nobody writes to them.
+        frames: one flat buffer per leaf, gathered where the builder was to. They may be memory of the elements
+            themselves: nobody writes to them.
     """
 
     __slots__ = ("_columns", "count", "frames", "nbytes", "structure")
 
-    def __init__(self, structure: Structure, count: int, columns: tuple[Column, ...], frames: list[Buffer]) -> None:
+    def __init__(self, structure: Structure, count: int, columns: tuple[Column, ...], frames: list[Frame]) -> None:
         self.structure = structure
         self.count = count
         self.nbytes = sum(column.nbytes for column in columns)
@@ -87,6 +90,7 @@ class BlockBuilder:
 
     Args:
         allow_objects: whether leaves may be Python objects that have to be pickled.
+        gather: leave large values where they are, where nothing is compressed: their frames are ``Gathered``.
 
     Attributes:
         count: number of elements collected.
@@ -101,18 +105,15 @@ class BlockBuilder:
     [{'x': 1}, {'x': 2}]
     """
 
-    def __init__(self, *, allow_objects: bool = True) -> None:
+    def __init__(self, *, allow_objects: bool = True, gather: bool = False) -> None:
         self.nbytes = 0
+        self._gather = gather
         self._allow_objects = allow_objects
         self.structure: Structure | None = None
-        self._rows: list[Sequence[object]] = []
-        self._flatten: Flatten = lambda element: None
+        self.count = 0
+        self._columns: list[list[Any]] = []
+        self._transpose: Transpose = lambda elements: None
         self._sizers: list[Sizer] = []
-
-    @property
-    def count(self) -> int:
-        """Number of elements collected."""
-        return len(self._rows)
 
     def add(self, element: object, *, describe: bool = True) -> bool:
         """Append an element, or return False and take nothing when it needs a new block.
@@ -128,20 +129,48 @@ class BlockBuilder:
         Raises:
             TypeError: the element holds something that does not travel. The block is as it was before.
         """
-        if len(self._rows) >= MAX_ELEMENTS:
-            return False
-        leaves = self._flatten(element)
-        if leaves is None:
-            return describe and self.add_described(self.describe(element))
-        nbytes = 0
-        for size, leaf in zip(self._sizers, leaves):  # noqa: B905 - equal lengths, and strict= costs time here
-            width = size(leaf)
-            if width < 0:
-                return describe and self.add_described(self.describe(element))
-            nbytes += width
-        self.nbytes += nbytes
-        self._rows.append(leaves)
-        return True
+        return bool(self.extend((element,))) or (describe and self.add_described(self.describe(element)))
+
+    def extend(self, elements: Sequence[object], full: int = 1 << 62) -> int:
+        """Append the first of these elements, as many as can be taken at once: see `add`, without ``describe``.
+
+        Args:
+            elements: like those collected, if they are to be taken.
+            full: bytes with which the block is full, whatever follows.
+
+        Returns:
+            How many were appended.
+        """
+        room = MAX_ELEMENTS - self.count
+        return self._extend(elements[:room], full) if self.structure is not None and room > 0 and elements else 0
+
+    def _extend(self, elements: Sequence[object], full: int) -> int:
+        """All of them if they fit, else of each half as many as fit: what does not is seldom among them."""
+        columns, count = self._columns_of(elements), len(elements)
+        sizes = [-1]
+        if columns is not None:
+            sizes = [size(column) for size, column in zip(self._sizers, columns, strict=True)]
+        fits, total = min(sizes, default=0) >= 0, sum(sizes)
+        if columns is not None and fits and (count == 1 or self.nbytes + total <= full):
+            for column, more in zip(self._columns, columns, strict=True):
+                column.extend(more)
+            self.nbytes += total
+            self.count += count
+            return count
+        if count == 1:
+            return 0
+        half = count // 2
+        first = self._extend(elements[:half], full)
+        if first < half or self.nbytes >= full:
+            return first
+        return first + self._extend(elements[half:], full)
+
+    def _columns_of(self, elements: Sequence[object]) -> Columns | None:
+        """Their leaves by column; None where one differs, or where its own class does not let itself be looked at."""
+        try:
+            return self._transpose(elements)
+        except BaseException:  # the boundary to user code: `describe` meets it again, where it can be told
+            return None
 
     def describe(self, element: object) -> Described:
         """Look at all of an element: the slow way, for first ones, new structures, objects, and lists.
@@ -151,18 +180,36 @@ class BlockBuilder:
         """
         return Described(element, *describe_element(element, allow_objects=self._allow_objects))
 
+    def describe_plain(self, element: object) -> Described | None:
+        """The same for an element without objects; None of others, at once where the one before had some, too.
+
+        None as well of one whose own class raises while it is looked at: `describe` raises that.
+        """
+        if self.structure is not None and any(leaf.kind == "object" for leaf in self.structure.leaves):
+            return None
+        try:
+            return Described(element, *describe_element(element, allow_objects=False))
+        except BaseException:  # the boundary to user code
+            return None
+
     def add_described(self, described: Described) -> bool:
         """Append an element that `describe` has looked at, or return False when it needs a new block."""
         element, structure, leaves = described
-        if structure != self.structure or len(self._rows) >= MAX_ELEMENTS:
-            if self._rows:
+        if structure != self.structure or self.count >= MAX_ELEMENTS:
+            if self.count:
                 return False
-            self.structure = structure
-            self._flatten = flattener(structure.node, element)
-            self._sizers = [*map(sizer, structure.leaves, structure.dtypes)]
-        self.nbytes += sum(size(leaf) for size, leaf in zip(self._sizers, leaves, strict=True))
-        self._rows.append(leaves)
+            self._begin(structure, element)
+        self.nbytes += sum(size((leaf,)) for size, leaf in zip(self._sizers, leaves, strict=True))
+        for column, leaf in zip(self._columns, leaves, strict=True):
+            column.append(leaf)
+        self.count += 1
         return True
+
+    def _begin(self, structure: Structure, example: object) -> None:
+        self.structure = structure
+        self._transpose = transposer(structure.node, example)
+        self._sizers = [*map(sizer, structure.leaves, structure.dtypes)]
+        self._columns = [[] for _ in structure.leaves]
 
     def build(self, codec: Compression | str | None = None, *, max_chunk: int = MAX_CHUNK) -> EncodedBlock:
         """The block of all elements collected; the builder is empty afterwards and goes on with the same structure.
@@ -174,21 +221,24 @@ class BlockBuilder:
         Raises:
             ValueError: there are no elements, or no such codec.
         """
-        structure, rows = self.structure, self._rows
-        if structure is None or not rows:
+        structure, count = self.structure, self.count
+        if structure is None or not count:
             raise ValueError("a block without elements cannot be built: add() one first")
         compression = codec if isinstance(codec, Compression) else Compression(codec)
-        columns: list[Column] = []
-        frames: list[Buffer] = []
-        compression.start_block(structure)
-        for index, values in enumerate(zip(*rows, strict=True)):
-            packed = pack(structure.leaves[index], structure.dtypes[index], values)
-            chosen = compression.choose(index, packed.buffer, packed.typesize)
-            frame, chunks = encode_buffer(packed.buffer, chosen, packed.typesize, max_chunk=max_chunk)
-            columns.append(Column(packed.buffer.nbytes, packed.shape, packed.width, chunks))
-            frames.append(frame)
-        self._rows, self.nbytes = [], 0
-        return EncodedBlock(structure, len(rows), tuple(columns), frames)
+        gather = self._gather and compression.leaves_all()
+        packed = [pack(*one, gather) for one in zip(structure.leaves, structure.dtypes, self._columns, strict=True)]
+        if gather:
+            encoded: list[tuple[Frame, tuple[int, ...]]] = [(one.buffer, ()) for one in packed]
+        else:
+            buffers = [(cast("memoryview", one.buffer), one.typesize) for one in packed]
+            encoded = [*compression.encode(structure, buffers, max_chunk=max_chunk)]
+        columns = [
+            Column(one.buffer.nbytes, one.shape, one.width, chunks)
+            for one, (_, chunks) in zip(packed, encoded, strict=True)
+        ]
+        frames = [frame for frame, _ in encoded]
+        self._columns, self.count, self.nbytes = [[] for _ in structure.leaves], 0, 0
+        return EncodedBlock(structure, count, tuple(columns), frames)
 
 
 class DecodedBlock:
@@ -228,6 +278,8 @@ def decode_block(
     *,
     max_bytes: int = MAX_BYTES,
     allow_objects: bool = True,
+    lent: Collection[int] = (),
+    room: Room | None = None,
 ) -> DecodedBlock:
     """The block that a peer has sent.
 
@@ -239,6 +291,10 @@ def decode_block(
             What the constructors of pickled objects allocate does not count.
         allow_objects: whether leaves that are Python objects are unpickled. False for bytes of peers that must not be
             able to run code here; elements without such leaves are never unpickled anyway.
+        lent: the numbers of frames that may be handed out as they are: writable, aligned to 64 bytes, and kept by their
+            views. Their bytes may still be changed by a hostile peer; where that could do harm they are copied.
+        room: gives memory for the values of large arrays, as many bytes as it is asked for, writable and aligned to 64
+            bytes; None: fresh memory.
 
     Raises:
         ProtocolError: whatever is wrong with the bytes.
@@ -249,10 +305,11 @@ def decode_block(
     if structure is None:
         raise ProtocolError("a block leaves its structure out, but none was announced on this stream")
     nbytes = _check_counts(header, frames, structure, max_bytes)
+    count = header.count
     parts = zip(structure.leaves, structure.dtypes, header.columns, frames, strict=True)
     columns = [
-        unpack(leaf, dtype, column, _flat(frame), header.count, allow_objects=allow_objects)
-        for leaf, dtype, column, frame in parts
+        unpack(leaf, dtype, column, _flat(frame), count, allow_objects=allow_objects, lent=number in lent, room=room)
+        for number, (leaf, dtype, column, frame) in enumerate(parts)
     ]
     check_ragged(structure.node, iter(columns))
     return DecodedBlock(structure, header.count, nbytes, columns)

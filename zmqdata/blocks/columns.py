@@ -11,14 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, repeat
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 import numpy as np
 
 from zmqdata.blocks import dtypes
-from zmqdata.blocks.compression import ALIGNMENT, Bytes, decode_buffer
+from zmqdata.blocks.compression import ALIGNMENT, Bytes, Room, decode_buffer
 from zmqdata.blocks.dtypes import DType
+from zmqdata.blocks.gathered import GATHER_FROM, Gathered
 from zmqdata.blocks.objects import Pickled, pack_objects, unpack_objects
 from zmqdata.blocks.structures import PYTHON_KINDS, Leaf
 from zmqdata.errors import ProtocolError
@@ -29,10 +31,12 @@ COPY_BELOW = 16 * 1024
 Array: TypeAlias = "np.ndarray[Any, DType]"
 Values: TypeAlias = Callable[[int], Iterator[object]]
 """The values of a column from a given number on; each call makes a new iterator."""
-Sizer: TypeAlias = Callable[[Any], int]
-"""Bytes of a leaf, about, or -1 when it does not belong into the column."""
+Sizer: TypeAlias = Callable[[Sequence[Any]], int]
+"""Bytes of at least one leaf, about, or -1 when one of them does not belong into the column."""
 
 _NUMBERS = {"int": "<i8", "float": "<f8", "bool": "|b1", "complex": "<c16"}
+_HARMLESS = "biufcmM"
+"""Kinds of dtypes of which any bytes are values."""
 _PYTHON_TYPES: dict[str, Any] = {kind: python_type for python_type, kind in PYTHON_KINDS.items()}
 
 
@@ -55,7 +59,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
 class Packed(NamedTuple):
     """A column ready for compression; ``typesize`` is what the shuffle filter works on, 0 for text."""
 
-    buffer: memoryview
+    buffer: memoryview | Gathered
     shape: tuple[int, ...] | None
     typesize: int
     width: int = 0
@@ -65,29 +69,55 @@ class Packed(NamedTuple):
 
 
 def sizer(leaf: Leaf, dtype: DType | None) -> Sizer:
-    """A fast function that says whether a value belongs into the column of this leaf, and its size."""
+    """A function that says whether values belong into the column of this leaf, and their size.
+
+    It looks at many of them in few steps: by the values, Python would take longer than to make them.
+    """
     if leaf.kind == "array":
         return _flexible_sizer(leaf) if dtype is None else _array_sizer(leaf, dtype)
     if leaf.kind == "scalar":
         return _scalar_sizer(cast("DType", dtype))
     if leaf.kind == "object":  # one that is not pickled yet is for `describe_element`
-        return lambda value: value.nbytes if type(value) is Pickled else -1
+        return lambda values: sum(map(_NBYTES, values)) if _are(Pickled, values) else -1
     kind = _PYTHON_TYPES[leaf.kind]
     if leaf.kind == "int":
-        return lambda value: max(8, value.bit_length() >> 3) if type(value) is int else -1
+        return lambda values: _size_of_integers(values) if _are(int, values) else -1
     if leaf.kind in ("str", "bytes", "np.str", "np.bytes"):
-        return lambda value: len(value) if type(value) is kind else -1
+        return lambda values: sum(map(len, values)) if _are(kind, values) else -1
     width = np.dtype(_NUMBERS[leaf.kind]).itemsize if leaf.kind in _NUMBERS else 0
-    return lambda value: width if type(value) is kind else -1
+    return lambda values: width * len(values) if _are(kind, values) else -1
+
+
+_NBYTES, _DTYPE, _SHAPE = map(attrgetter, ("nbytes", "dtype", "shape"))
+
+
+def _are(kind: type, values: Sequence[object]) -> bool:
+    return set(map(type, values)) == {kind}
+
+
+def _have(dtype: DType, values: Sequence[Any]) -> bool:
+    """Whether all values have this dtype; mostly they share the very object."""
+    first: DType = values[0].dtype
+    alike = set(map(id, map(_DTYPE, values))) == {id(first)}
+    return first == dtype if alike else all(value.dtype == dtype for value in values)
+
+
+def _size_of_integers(values: Sequence[int]) -> int:
+    if min(values) >= -(2**63) and max(values) < 2**63:
+        return 8 * len(values)
+    return sum(max(8, value.bit_length() >> 3) for value in values)
 
 
 def _array_sizer(leaf: Leaf, dtype: DType) -> Sizer:
     ndim, array = leaf.ndim, np.ndarray
 
-    def size(value: Any) -> int:
-        if type(value) is array and value.dtype == dtype and value.ndim == ndim:
-            return value.nbytes
-        return -1
+    def size(values: Sequence[Any]) -> int:
+        if not (_are(array, values) and _have(dtype, values)):
+            return -1
+        shapes = set(map(_SHAPE, values))
+        if any(len(shape) != ndim for shape in shapes):
+            return -1
+        return values[0].nbytes * len(values) if len(shapes) == 1 else sum(map(_NBYTES, values))
 
     return size
 
@@ -95,28 +125,30 @@ def _array_sizer(leaf: Leaf, dtype: DType) -> Sizer:
 def _flexible_sizer(leaf: Leaf) -> Sizer:
     ndim, order, array = leaf.ndim, cast("str", leaf.dtype), np.ndarray
 
-    def size(value: Any) -> int:
-        if type(value) is array and value.ndim == ndim and value.dtype.str[:2] == order and value.dtype.itemsize:
-            return value.nbytes
-        return -1
+    def belongs(value: Any) -> bool:
+        dtype = value.dtype
+        return type(value) is array and value.ndim == ndim and dtype.str[:2] == order and dtype.itemsize > 0
 
-    return size
+    return lambda values: sum(map(_NBYTES, values)) if _are(array, values) and all(map(belongs, values)) else -1
 
 
 def _scalar_sizer(dtype: DType) -> Sizer:
     kind, width = dtype.type, dtype.itemsize
     if dtype.kind in "mMV":  # the type alone does not tell unit or fields
-        return lambda value: width if type(value) is kind and value.dtype == dtype else -1
-    return lambda value: width if type(value) is kind else -1
+        return lambda values: width * len(values) if _are(kind, values) and _have(dtype, values) else -1
+    return lambda values: width * len(values) if _are(kind, values) else -1
 
 
 # --------------------------------------------------------------------- packing
 
 
-def pack(leaf: Leaf, dtype: DType | None, values: Sequence[Any]) -> Packed:
-    """All values of a column, each of which its `sizer` has accepted, in one flat buffer."""
+def pack(leaf: Leaf, dtype: DType | None, values: Sequence[Any], gather: bool = False) -> Packed:
+    """All values of a column, each of which its `sizer` has accepted, in one flat buffer.
+
+    ``gather``: large values are not copied together.
+    """
     if leaf.kind == "array":
-        return _pack_flexible(leaf, values) if dtype is None else _pack_arrays(dtype, values)
+        return _pack_flexible(leaf, values) if dtype is None else _pack_arrays(dtype, values, gather)
     if leaf.kind == "scalar":
         return _pack_scalars(cast("DType", dtype), values)
     if leaf.kind in ("str", "np.str"):
@@ -146,12 +178,14 @@ def _pack_scalars(dtype: DType, values: Sequence[Any]) -> Packed:
     return Packed(memoryview(b"".join(values)), (), dtype.itemsize)
 
 
-def _pack_arrays(dtype: DType, values: Sequence[Array]) -> Packed:
+def _pack_arrays(dtype: DType, values: Sequence[Array], gather: bool = False) -> Packed:
     shape = values[0].shape
     if len(values) == 1:
         return Packed(flat_bytes(values[0]), shape, dtype.itemsize)
-    if any(value.shape != shape for value in values):
-        return _pack_ragged(dtype.itemsize, [value.shape for value in values], values)
+    if set(map(_SHAPE, values)) != {shape}:
+        return _pack_ragged(dtype.itemsize, [value.shape for value in values], values, gather)
+    if gather and values[0].nbytes >= GATHER_FROM:
+        return Packed(Gathered([*map(flat_bytes, values)]), shape, dtype.itemsize)
     try:
         return Packed(memoryview(b"".join(values)), shape, dtype.itemsize)
     except (BufferError, ValueError, TypeError):  # not contiguous, or a dtype that exports no buffer, as datetime64
@@ -172,8 +206,12 @@ def _unit(leaf: Leaf) -> DType:
     return dtypes.units(cast("str", leaf.dtype))
 
 
-def _pack_ragged(typesize: int, shapes: Sequence[tuple[int, ...]], values: Sequence[Array]) -> Packed:
+def _pack_ragged(
+    typesize: int, shapes: Sequence[tuple[int, ...]], values: Sequence[Array], gather: bool = False
+) -> Packed:
     table = _padded(np.array(shapes, "<i8").tobytes())
+    if gather and sum([value.nbytes for value in values]) >= GATHER_FROM * len(values):
+        return Packed(Gathered([memoryview(table), *map(flat_bytes, values)]), None, typesize)
     return Packed(memoryview(b"".join([table, *map(flat_bytes, values)])), None, typesize)
 
 
@@ -190,14 +228,27 @@ def _padded(table: bytes) -> bytes:
 
 
 def unpack(
-    leaf: Leaf, dtype: DType | None, column: Column, frame: memoryview, count: int, *, allow_objects: bool = True
+    leaf: Leaf,
+    dtype: DType | None,
+    column: Column,
+    frame: memoryview,
+    count: int,
+    *,
+    allow_objects: bool = True,
+    lent: bool = False,
+    room: Room | None = None,
 ) -> Values:
     """The values of a received column.
+
+    ``lent``: the frame may be handed out, if a peer that goes on writing to it could do no harm. ``room``: where arrays
+    may lie that are not views of it.
 
     Raises:
         ProtocolError: frame and column contradict each other, the bytes are no values of this kind, or they are
             objects and those are not allowed.
     """
+    if lent and not (leaf.kind == "array" and dtype is not None and dtype.kind in _HARMLESS and not column.chunks):
+        frame, lent = memoryview(frame.tobytes()), False
     if leaf.kind == "none":
         if frame.nbytes or column.nbytes:
             raise ProtocolError(f"a column of None came with {frame.nbytes} bytes")
@@ -208,10 +259,10 @@ def unpack(
         objects = unpack_objects(column.nbytes, column.chunks, frame, count, allow_objects=allow_objects)
         return lambda skip: islice(objects, skip, None)
     if column.shape is None:
-        return _unpack_ragged(leaf, dtype, column, frame, count)
+        return _unpack_ragged(leaf, dtype, column, frame, count, lent, room)
     if leaf.kind == "array":
         whole = dtypes.widen(cast("str", leaf.dtype), column.width) if dtype is None else dtype
-        return _unpack_arrays(leaf, whole, column, frame, count)
+        return _unpack_arrays(leaf, whole, column, frame, count, lent, room)
     if column.shape or (leaf.kind not in _NUMBERS and leaf.kind != "scalar"):
         raise ProtocolError(f"a column of {leaf.kind} claims values of shape {column.shape[:9]}")
     return _unpack_scalars(leaf, np.dtype(_NUMBERS[leaf.kind]) if dtype is None else dtype, column, frame, count)
@@ -233,14 +284,17 @@ def _check_size(column: Column, nbytes: int) -> None:
         raise ProtocolError(f"a column announced {column.nbytes} bytes for values that take {nbytes}")
 
 
-def _unpack_arrays(leaf: Leaf, dtype: DType, column: Column, frame: memoryview, count: int) -> Values:
+def _unpack_arrays(
+    leaf: Leaf, dtype: DType, column: Column, frame: memoryview, count: int, lent: bool, room: Room | None
+) -> Values:
     shape = cast("tuple[int, ...]", column.shape)
     if len(shape) != leaf.ndim or any(size < 0 for size in shape):
         raise ProtocolError(f"a column of arrays with {leaf.ndim} axes claims the shape {shape[:9]}")
     each = math.prod(shape) * dtype.itemsize
     _check_size(column, count * each)
     pinned = each >= COPY_BELOW or count == 1
-    array = _shaped(decode_buffer(frame, column.nbytes, column.chunks, own=pinned), dtype, (count, *shape))
+    buffer = decode_buffer(frame, column.nbytes, column.chunks, own=pinned and not lent, room=room)
+    array = _shaped(buffer, dtype, (count, *shape))
     dtypes.check_text(array)
     if not shape:
         cells = array.reshape(count, 1)
@@ -258,11 +312,14 @@ def _shaped(buffer: Bytes, dtype: DType, shape: tuple[int, ...]) -> Array:
         raise ProtocolError(f"no array of {buffer.size} bytes has the shape {shape[:9]}: {error}") from None
 
 
-def _unpack_ragged(leaf: Leaf, dtype: DType | None, column: Column, frame: memoryview, count: int) -> Values:
+def _unpack_ragged(
+    leaf: Leaf, dtype: DType | None, column: Column, frame: memoryview, count: int, lent: bool, room: Room | None
+) -> Values:
     if leaf.kind == "array":
         item = _unit(leaf) if dtype is None else dtype
         axes = leaf.ndim + (dtype is None)
-        buffer = decode_buffer(frame, column.nbytes, column.chunks, own=column.nbytes >= COPY_BELOW)
+        own = column.nbytes >= COPY_BELOW and not lent
+        buffer = decode_buffer(frame, column.nbytes, column.chunks, own=own, room=room)
         shapes, stops, content = _split_ragged(buffer, count, axes, item.itemsize)
         if dtype is None:
             _check_widths(leaf, shapes[:, -1], item.itemsize)
@@ -286,7 +343,8 @@ def _split_ragged(buffer: Bytes, count: int, axes: int, itemsize: int) -> tuple[
     start = used + -used % ALIGNMENT
     if buffer.size < start:
         raise ProtocolError(f"a ragged column of {buffer.size} bytes is shorter than its table of {start}")
-    shapes, content = buffer[:used].view("<i8").reshape(count, axes), buffer[start:]
+    # Once checked, the table must not change any more: lent memory may be written to by who lent it.
+    shapes, content = buffer[:used].copy().view("<i8").reshape(count, axes), buffer[start:]
     items, rest = divmod(content.size, itemsize)
     # In floating point first: the product of a hostile row may be beyond 64 bits.
     rough = np.maximum(shapes, 1).prod(axis=1, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Compresses the buffers of columns with blosc, and decides whether that pays.
+"""Compresses the buffers of columns with blosc, and back. What pays is found out in ``adaptive``.
 
 A frame is either the buffer itself or a row of blosc chunks; which of both is told by the column's list of chunk
 sizes. What a chunk claims about itself is compared with what the block announced before anything is decompressed.
@@ -6,13 +6,14 @@ sizes. What a chunk claims about itself is compared with what the block announce
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct as Layout
 from typing import Any, TypeAlias
 
 import blosc
 import numpy as np
 
+from zmqdata.blocks.choosing import Packing
 from zmqdata.errors import ProtocolError
 
 # One thread per call: with the GIL released blosc would otherwise start and join a pool of threads for each chunk.
@@ -20,15 +21,19 @@ blosc.set_releasegil(True)
 blosc.set_nthreads(1)
 
 Buffer: TypeAlias = "bytes | memoryview"
+Encoded: TypeAlias = "tuple[Buffer, tuple[int, ...]]"
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+Room: TypeAlias = Callable[[int], Bytes]
+"""Gives so many writable bytes, aligned to 64."""
 
 CODECS: tuple[str, ...] = tuple(blosc.compressor_list())
 MIN_BYTES = 1024
 """Smaller columns are sent as they are."""
 MAX_CHUNK = 2_147_483_631
 """What blosc takes in one call."""
-PROBE_BYTES = 128 * 1024
 ALIGNMENT = 64
+SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
+"""Blosc's filters, as it numbers them."""
 
 _LEVELS = {"zstd": 1, "zlib": 1}
 _FORMAT = 2  # of blosc's chunks; another one is not to be read
@@ -57,84 +62,46 @@ def validate_compression(value: object) -> str | None:
     raise ValueError(f"Invalid `compression` argument: {value!r}. Must be one of {allowed}.{remark}")
 
 
-class Compression:
-    """Chooses the codec of each column of a stream's blocks.
+def packing_of(codec: str, typesize: int) -> Packing:
+    """A codec with the filter that mostly suits items of so many bytes; 0: text.
 
-    A named codec, or None, is taken at its word. "AUTO" probes the beginning of a column with lz4, uses it where it
-    shrinks the column enough, and looks again every ``reprobe_every`` blocks. One object per stream.
-
-    Args:
-        value: what `validate_compression` allows.
-        local: the receiver is on this host, where moving bytes costs less than compressing them: "AUTO" means None.
-        reprobe_every: number of blocks for which a verdict stands.
-        minimum_ratio: raw bytes per compressed byte from which compression pays.
-
-    >>> Compression("AUTO").choose(0, memoryview(bytes(4096)), 8)
-    'lz4'
+    >>> str(packing_of("zstd", 8))
+    'zstd+shuffle'
     """
-
-    def __init__(
-        self, value: str | None = "AUTO", *, local: bool = False, reprobe_every: int = 256, minimum_ratio: float = 1.3
-    ) -> None:
-        self.value = None if local and value == "AUTO" else validate_compression(value)
-        self._reprobe_every = reprobe_every
-        self._minimum_ratio = minimum_ratio
-        self._structure: object = None
-        self._standing: dict[int, tuple[str | None, int]] = {}
-
-    @property
-    def verdicts(self) -> dict[int, str | None]:
-        """The codec in use for each column that has been probed."""
-        return {index: codec for index, (codec, _) in self._standing.items()}
-
-    def start_block(self, structure: object) -> None:
-        """Tell the structure of the next block; when it is a new one all verdicts fall."""
-        if structure is not self._structure:
-            self._structure = structure
-            self._standing.clear()
-
-    def choose(self, index: int, buffer: memoryview, typesize: int) -> str | None:
-        """The codec for the buffer of column number ``index``, whose items have ``typesize`` bytes (0: text)."""
-        if self.value != "AUTO" or buffer.nbytes < MIN_BYTES:
-            return None if self.value == "AUTO" else self.value
-        codec, blocks_left = self._standing.get(index, (None, 0))
-        if blocks_left <= 0:
-            codec, blocks_left = self._probe(buffer[:PROBE_BYTES], typesize), self._reprobe_every
-        self._standing[index] = (codec, blocks_left - 1)
-        return codec
-
-    def _probe(self, sample: memoryview, typesize: int) -> str | None:
-        return "lz4" if sample.nbytes >= self._minimum_ratio * len(_compress(sample, "lz4", typesize)) else None
+    return Packing(codec, "noshuffle" if typesize == 0 else "bitshuffle" if typesize == 1 else "shuffle")
 
 
-def _compress(buffer: memoryview, codec: str, typesize: int) -> bytes:
-    shuffle = blosc.NOSHUFFLE if typesize == 0 else blosc.BITSHUFFLE if typesize == 1 else blosc.SHUFFLE
+def compress(buffer: memoryview, packing: Packing, typesize: int) -> bytes:
+    """One chunk of at most `MAX_CHUNK` bytes. The GIL is released meanwhile."""
     size = typesize if 1 <= typesize <= blosc.MAX_TYPESIZE else 1
-    packed: bytes = blosc.compress(buffer, size, _LEVELS.get(codec, 5), shuffle, codec)
+    level, shuffle = _LEVELS.get(packing.codec, 5), SHUFFLES.index(packing.shuffle)
+    packed: bytes = blosc.compress(buffer, size, level, shuffle, packing.codec)
     return packed
 
 
 def encode_buffer(
-    buffer: memoryview, codec: str | None, typesize: int, *, max_chunk: int = MAX_CHUNK
-) -> tuple[Buffer, tuple[int, ...]]:
+    buffer: memoryview, packing: Packing | None, typesize: int, *, max_chunk: int = MAX_CHUNK
+) -> Encoded:
     """The frame for a buffer and the sizes of its chunks; no chunks where the frame is the buffer itself.
 
     Args:
         buffer: flat bytes.
-        codec: name of a blosc codec, or None.
-        typesize: bytes of one item, for the shuffle filter; 0 for text.
+        packing: codec and filter, or None.
+        typesize: bytes of one item, which filters work on; 0 for text.
         max_chunk: bytes after which a new chunk begins.
     """
-    if codec is None or buffer.nbytes < MIN_BYTES:
+    if packing is None or buffer.nbytes < MIN_BYTES:
         return buffer, ()
     starts = range(0, buffer.nbytes, max_chunk)
-    chunks = [_compress(buffer[start : start + max_chunk], codec, typesize) for start in starts]
+    chunks = [compress(buffer[start : start + max_chunk], packing, typesize) for start in starts]
     if sum(map(len, chunks)) >= buffer.nbytes:
         return buffer, ()
     return (chunks[0] if len(chunks) == 1 else b"".join(chunks)), tuple(map(len, chunks))
 
 
-def decode_buffer(frame: memoryview, nbytes: int, chunks: Sequence[int], *, own: bool) -> Bytes:
+def decode_buffer(
+    frame: memoryview, nbytes: int, chunks: Sequence[int], *, own: bool, room: Room | None = None
+) -> Bytes:
     """The ``nbytes`` bytes that a frame holds.
 
     Args:
@@ -142,6 +109,7 @@ def decode_buffer(frame: memoryview, nbytes: int, chunks: Sequence[int], *, own:
         nbytes: what the header of the block announced; the caller has held it against its limit.
         chunks: sizes of the blosc chunks in the frame, none when it is raw.
         own: whether the result must be writable, aligned to 64 bytes and independent of the frame.
+        room: where it may lie; None: in fresh memory.
 
     Raises:
         ProtocolError: frame, chunks and announcement contradict each other, or a chunk is damaged.
@@ -150,9 +118,9 @@ def decode_buffer(frame: memoryview, nbytes: int, chunks: Sequence[int], *, own:
         if frame.nbytes != nbytes:
             raise ProtocolError(f"a frame of {frame.nbytes} bytes was announced with {nbytes}")
         raw: Bytes = np.frombuffer(frame, np.uint8) if nbytes else np.empty(0, np.uint8)
-        return copy_aligned(raw) if own else raw
+        return copy_aligned(raw, room) if own else raw
     _check_chunks(frame, nbytes, chunks)
-    buffer = empty_aligned(nbytes)
+    buffer = _make_room(nbytes, room)
     address = buffer.__array_interface__["data"][0]
     start = 0
     for size in chunks:
@@ -192,16 +160,20 @@ def _decompress(chunk: memoryview, address: int) -> int:
 
 def empty_aligned(nbytes: int) -> Bytes:
     """Fresh writable bytes whose address is a multiple of 64."""
+    fresh: Bytes = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -fresh.__array_interface__["data"][0] % ALIGNMENT
+    return fresh[start : start + nbytes]
+
+
+def _make_room(nbytes: int, room: Room | None) -> Bytes:
     try:
-        room: Bytes = np.empty(nbytes + ALIGNMENT, np.uint8)
+        return (room or empty_aligned)(nbytes)
     except MemoryError:
         raise ProtocolError(f"a block announced {nbytes} bytes, more than there is memory for") from None
-    start = -room.__array_interface__["data"][0] % ALIGNMENT
-    return room[start : start + nbytes]
 
 
-def copy_aligned(raw: Bytes) -> Bytes:
+def copy_aligned(raw: Bytes, room: Room | None = None) -> Bytes:
     """The same bytes in memory of our own."""
-    copy = empty_aligned(raw.size)
+    copy = _make_room(raw.size, room)
     copy[:] = raw
     return copy

@@ -32,7 +32,8 @@ from zmqdata.blocks.structures import (
 from zmqdata.ragged import RaggedTensor
 from zmqdata.shippednames import plain_name
 
-Flatten: TypeAlias = Callable[[object], "Sequence[object] | None"]
+Columns: TypeAlias = "list[Sequence[Any]]"
+Transpose: TypeAlias = Callable[[Sequence[Any]], "Columns | None"]
 
 
 def describe_element(element: object, *, allow_objects: bool = True) -> tuple[Structure, list[object]]:
@@ -183,69 +184,71 @@ def _array_of_list(value: list[object]) -> object:
     return value if array.dtype.hasobject or lossy else array
 
 
-def flattener(node: Node, example: object) -> Flatten:
-    """A fast function from an element to its leaves, or to None when its nesting is not that of ``example``."""
-    if isinstance(node, Leaf):
-        return lambda element: (element,)
-    if isinstance(node, TupleOf) and all(isinstance(child, Leaf) for child in node.children):
-        arity = len(node.children)
-        return lambda element: element if type(element) is tuple and len(element) == arity else None
-    parts = _opener(node, example)
-    if all(isinstance(child, Leaf) for child in node.children):
-        return parts
-    inner = [flattener(*pair) for pair in zip(node.children, parts(example) or (), strict=True)]
+def transposer(node: Node, example: object) -> Transpose:
+    """A fast function from elements to their leaves by column, or to None when one is not nested as ``example`` is.
 
-    def flatten(element: object) -> Sequence[object] | None:
-        values = parts(element)
+    >>> transposer(TupleOf((Leaf("int"), Leaf("str"))), (1, "a"))([(1, "a"), (2, "b")])
+    [(1, 2), ('a', 'b')]
+    """
+    if isinstance(node, Leaf):
+        return lambda elements: [elements]
+    level = _opener(node, example)
+    if all(isinstance(child, Leaf) for child in node.children):
+        return level
+    below = [transposer(child, values[0]) for child, values in zip(node.children, level([example]) or (), strict=True)]
+
+    def transpose(elements: Sequence[Any]) -> Columns | None:
+        values = level(elements)
         if values is None:
             return None
-        leaves: list[object] = []
-        for flatten_child, value in zip(inner, values, strict=True):
-            found = flatten_child(value)
+        leaves: Columns = []
+        for go_on, column in zip(below, values, strict=True):
+            found = go_on(column)
             if found is None:
                 return None
-            leaves.extend(found)
+            leaves += found
         return leaves
 
-    return flatten
+    return transpose
 
 
-def _opener(node: DictOf | TupleOf | RecordOf | RaggedOf, example: object) -> Flatten:
-    """A function from an element to the values one level below, or None when keys, arity or class differ."""
+def _opener(node: DictOf | TupleOf | RecordOf | RaggedOf, example: object) -> Transpose:
+    """A function from elements to the values one level below, by column; None when keys, arity or class differ."""
     if isinstance(node, DictOf):
         return _dict_opener(node.keys)
-    if isinstance(node, RaggedOf):
-        return lambda element: (element.values, element.row_splits) if type(element) is RaggedTensor else None
-    cls = type(example)
-    if isinstance(node, TupleOf) or node.form == "namedtuple":
-        arity = len(node.children)
+    cls, arity = {type(example)}, {len(node.children)}
+    if isinstance(node, TupleOf) or (isinstance(node, RecordOf) and node.form == "namedtuple"):
 
-        def open_tuple(element: Any) -> Sequence[object] | None:
-            values: Sequence[object] = element
-            return values if type(element) is cls and len(values) == arity else None
+        def open_tuples(elements: Sequence[Any]) -> Columns | None:
+            fit = set(map(type, elements)) == cls and set(map(len, elements)) == arity
+            return [*zip(*elements, strict=True)] if fit else None
 
-        return open_tuple
-    fields = node.fields
+        return open_tuples
+    fields = ("values", "row_splits") if isinstance(node, RaggedOf) else node.fields
 
-    def open_dataclass(element: object) -> Sequence[object] | None:
-        if type(element) is not cls:
+    def open_objects(elements: Sequence[Any]) -> Columns | None:
+        if set(map(type, elements)) != cls:
             return None
         try:
-            return [getattr(element, name) for name in fields]
+            return [[getattr(element, name) for element in elements] for name in fields]
         except AttributeError:
             return None
 
-    return open_dataclass
+    return open_objects
 
 
-def _dict_opener(keys: tuple[Key, ...]) -> Flatten:
-    if all(type(key) is str for key in keys):
-        return lambda element: tuple(element.values()) if isinstance(element, dict) and tuple(element) == keys else None
-    key_types = [type(key) for key in keys]  # 1 == True, but they are not the same key
+def _dict_opener(keys: tuple[Key, ...]) -> Transpose:
+    expected, key_types = {keys}, {tuple(map(type, keys))}
+    has_only_texts = all(type(key) is str for key in keys)
 
-    def open_dict(element: object) -> Sequence[object] | None:
-        if isinstance(element, dict) and tuple(element) == keys and [type(key) for key in element] == key_types:
-            return tuple(element.values())
-        return None
+    def open_dicts(elements: Sequence[Any]) -> Columns | None:
+        if not all(issubclass(kind, dict) for kind in set(map(type, elements))):
+            return None
+        if set(map(tuple, elements)) != expected:
+            return None
+        # 1 == True, but they are not the same key.
+        if not has_only_texts and {tuple(map(type, element)) for element in elements} != key_types:
+            return None
+        return [*zip(*[element.values() for element in elements], strict=True)]
 
-    return open_dict
+    return open_dicts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ from zmqdata.specs import map_structure
 
 MAX_ELEMENTS = 4096
 _UNCHANGEABLE = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | frozenset(
-    {int, float, bool, complex, str, bytes, type(None), np.str_}
+    {int, float, bool, complex, str, bytes, type(None), np.str_, np.bytes_, np.datetime64, np.timedelta64}
 )
+KEPT_AS_THEY_ARE = _UNCHANGEABLE | {np.ndarray, RaggedTensor}
+"""What ``detached`` gives back. Arrays are not copied: to whoever makes an element they belong no more."""
 
 
 class ReferencedBlock:
@@ -76,13 +78,24 @@ class ReferenceBuilder:
         """Append an element; False, and nothing is taken, when the block is full."""
         if len(self._elements) >= MAX_ELEMENTS:
             return False
+        self.nbytes += _guessed_size(element)
         self._elements.append(element)
-        self.nbytes += size_of(element)
         return True
+
+    def extend(self, elements: Sequence[object], full: int = 1 << 62) -> int:
+        """Append the first of these elements; how many are taken is returned. As ``BlockBuilder.extend``."""
+        count = 0
+        for element in elements:
+            if self.nbytes >= full or not self.add(element):
+                break
+            count += 1
+        return count
 
     def describe(self, element: object) -> tuple[object]:
         """The element: there is nothing to know about it."""
         return (element,)
+
+    describe_plain = describe
 
     def add_described(self, described: tuple[object]) -> bool:
         """As `add`."""
@@ -123,6 +136,42 @@ def copied(element: Any, other: Callable[[Any], Any] = copied_structure) -> Any:
     if kind is tuple:
         return tuple([copied(part, other) for part in element])
     return other(element)
+
+
+def detached(element: Any) -> Any:
+    """An element with dicts, lists and tuples of its own: whoever made it may change its own for the next one.
+
+    Raises:
+        LookupError: there are other things in it, which may change.
+
+    >>> reused = {"x": 1, "y": [2]}
+    >>> kept = detached(reused)
+    >>> reused["x"] = reused["y"][0] = 3
+    >>> kept
+    {'x': 1, 'y': [2]}
+    """
+    kind = type(element)
+    if kind in KEPT_AS_THEY_ARE:
+        return element
+    if kind is dict:
+        alone = KEPT_AS_THEY_ARE.issuperset(map(type, element.values()))
+        return element.copy() if alone else {key: detached(part) for key, part in element.items()}
+    if kind is tuple:
+        alone = KEPT_AS_THEY_ARE.issuperset(map(type, element))
+        return element if alone else tuple([detached(part) for part in element])
+    if kind is list:
+        return [detached(part) for part in element]
+    if issubclass(kind, tuple) and hasattr(kind, "_make"):
+        return kind._make(map(detached, element))
+    raise LookupError(kind)
+
+
+def _guessed_size(element: object) -> int:
+    """As ``size_of``, of anything: lists that contain themselves, and classes that raise when they are looked at."""
+    try:
+        return size_of(element)
+    except BaseException:  # the boundary to user code
+        return 64
 
 
 def size_of(element: object) -> int:

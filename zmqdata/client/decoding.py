@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from zmqdata import wire
-from zmqdata.blocks import DecodedBlock, ReferencedBlock, decode_block
+from zmqdata.blocks import DecodedBlock, ReferencedBlock, Room, decode_block
 from zmqdata.commands import Arrived, Finish
 from zmqdata.errors import (
     DataLossError,
@@ -15,19 +16,28 @@ from zmqdata.errors import (
     ProtocolError,
 )
 from zmqdata.failures import decode_failure
-from zmqdata.messages import Block, OnLink
+from zmqdata.messages import Block, OnLink, Slot
+from zmqdata.transport.memory import MappedMemory, aligned
 
 CORRUPT_LIMIT = 3
 
 Content = DecodedBlock | DataServiceError | None
 
 
-def decode_message(frames: Sequence[bytes | memoryview], *, allow_objects: bool = True) -> tuple[OnLink, Content]:
+def decode_message(
+    frames: Sequence[bytes | memoryview],
+    memory: MappedMemory | None = None,
+    *,
+    allow_objects: bool = True,
+    room: Room | None = None,
+) -> tuple[OnLink, Content]:
     """The header of a message, and its content: a block, the failure that stands for an element, or nothing.
 
     Args:
         frames: as received.
+        memory: what the link shares with its worker.
         allow_objects: whether leaves that are Python objects are unpickled; without it they are an error.
+        room: gives memory for large arrays; None: fresh memory.
 
     Raises:
         ProtocolError: anything is wrong with it, and nothing but that.
@@ -37,7 +47,31 @@ def decode_message(frames: Sequence[bytes | memoryview], *, allow_objects: bool 
     header = wire.on_link.header(frames[0])
     if not isinstance(header, Block):
         return header, None
-    return header, _content(header, frames[1:], allow_objects)
+    parts: Sequence[Any] = frames[1:]
+    lent: tuple[int, ...] = ()
+    if header.slot is not None:
+        parts, lent = _placed(header.slot, parts, memory)
+    return header, _content(header, parts, allow_objects, lent, room)
+
+
+def _placed(slot: Slot, following: Sequence[Any], memory: MappedMemory | None) -> tuple[list[Any], tuple[int, ...]]:
+    """All frames of a block some of which lie in a slot, and the numbers of those."""
+    if memory is None:
+        raise ProtocolError("a block lies in shared memory, but the link has none")
+    content = memory.take(slot)
+    frames: list[Any] = []
+    lent = []
+    start, rest = 0, iter(following)
+    for number, size in enumerate(slot.sizes):
+        if size < 0:
+            frames.append(next(rest, b""))
+        else:
+            frames.append(content[start : start + size])
+            lent.append(number)
+            start = aligned(start + size)
+    if len(lent) + len(following) != len(frames):
+        raise ProtocolError(f"a block of {len(frames)} frames came with {len(following)} beside its slot")
+    return frames, tuple(lent)
 
 
 def hopeless(error: ProtocolError, count: int) -> Finish | None:
@@ -56,7 +90,9 @@ def referred(link: str, header: OnLink, frames: ReferencedBlock | tuple[()]) -> 
     return Arrived(link, header, frames or None)
 
 
-def _content(header: Block, frames: Sequence[bytes | memoryview], allow_objects: bool) -> Content:
+def _content(
+    header: Block, frames: Sequence[Any], allow_objects: bool, lent: tuple[int, ...], room: Room | None
+) -> Content:
     if header.first < 0 or not 0 <= header.skip < header.count:
         raise ProtocolError(f"impossible numbers: block of {header.count} from {header.first} less {header.skip}")
     arrived = sum(memoryview(frame).nbytes for frame in frames)
@@ -66,7 +102,9 @@ def _content(header: Block, frames: Sequence[bytes | memoryview], allow_objects:
         if header.count != 1:
             raise ProtocolError(f"impossible numbers: one failure in place of {header.count} elements")
         return decode_failure(header.failure)
-    block = decode_block(header.meta, frames, max_bytes=header.size, allow_objects=allow_objects)
+    block = decode_block(
+        header.meta, frames, max_bytes=header.size, allow_objects=allow_objects, lent=lent, room=room
+    )
     if block.count != header.count:
         raise ProtocolError(f"lying header: says {header.count} elements, holds {block.count}")
     return block

@@ -12,6 +12,7 @@ from zmqdata import messages as m
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import check_timeout
 from zmqdata.client.options import CrossTrainerCache, ReadOptions, check_dataset_id, checked_options
+from zmqdata.client.placing import PlacedIterator, Placing
 from zmqdata.client.policies import ShardingPolicy
 from zmqdata.client.reader import ServiceIterator
 from zmqdata.client.registration import Registration, agreed_spec, describe_dataset, registration_of
@@ -48,13 +49,16 @@ class DataServiceDataset(Node):
     element_spec: Any = None
     anonymous: str = field(default_factory=lambda: f"anonymous_{secrets.token_hex(8)}")
     repetitions: Repetitions = field(default_factory=Repetitions, compare=False)
+    placing: Placing | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy in another process is another dataset object: it has a job of its own and counts from the beginning.
-        return {name: value for name, value in self.__dict__.items() if name not in ("anonymous", "repetitions")}
+        own = ("anonymous", "repetitions", "placing")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, anonymous=f"anonymous_{secrets.token_hex(8)}", repetitions=Repetitions())
+        self.__dict__.update(placing=placing_of(self.options, self.original))
 
     @property
     def characteristics(self) -> dict[str, Any]:
@@ -125,9 +129,19 @@ class DataServiceDataset(Node):
         )
 
 
+def placing_of(options: ReadOptions, original: Node | None) -> Placing | None:
+    """What decides where the pipeline runs, if that is to be decided."""
+    return Placing(original) if options.placement == "auto" and original is not None else None
+
+
 @make_iterator.register(DataServiceDataset)
 def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
-    return ServiceIterator(node.profile(), node.repetitions.resumed, begins=not context.restoring)
+    def serve() -> ServiceIterator:
+        return ServiceIterator(node.profile(), node.repetitions.resumed, context.restoring, context.quarantine)
+
+    if node.placing is None or node.original is None:
+        return serve()
+    return PlacedIterator(node.original, context, node.placing, serve)
 
 
 def distribute(
@@ -151,6 +165,7 @@ def distribute(
     num_tasks: int = NUM_TASKS,
     on_poison: str = "fail",
     task_timeout: float | None = None,
+    placement: str = "service",
 ) -> Callable[[Dataset], Dataset]:
     """Has the dataset that it is applied to run by the service's workers (tf.data's ``distribute``).
 
@@ -170,9 +185,10 @@ def distribute(
         max_outstanding_requests: most elements that each worker may have on its way to this client; None: as many as
             it takes to keep the training loop from waiting, within a budget of bytes. Clients that share a job should
             give the same number: the first one's bounds how many elements travel together.
-        data_transfer_protocol: ``"tcp"``, ``"ipc"`` (only workers on this host), ``"local"`` (only workers in this
-            process), or None for the best for each worker.
-        compression: ``"AUTO"`` (where it pays), None, or a blosc codec such as ``"lz4"`` or ``"zstd"``.
+        data_transfer_protocol: ``"tcp"``; ``"ipc"`` or ``"shm"``, which is shared memory (only workers on this host);
+            ``"local"`` (only workers in this process); or None for the best for each worker.
+        compression: ``"AUTO"`` (what pays, as measured for each leaf: nothing on one host, more the slower the network
+            is), None, or a blosc codec such as ``"lz4"`` or ``"zstd"``.
         cross_trainer_cache: several training jobs read the job ``job_name``, each all of it; see
             ``CrossTrainerCache``. The dataset must be infinite.
         target_workers: ``"AUTO"`` (all but those of other processes that are tagged COLOCATED), ``"ANY"`` (all), or
@@ -194,10 +210,16 @@ def distribute(
             ``num_tasks``, and one element of each task comes in turn. No more workers than that can take part, and so
             many times the buffers of the pipeline are held; ours.
         on_poison: what becomes of an element at which the process of a worker has died three times: ``"fail"`` (the
-            iteration ends with a ``PipelineError`` that names it) or ``"skip"`` (it is left out, and told in the logs
-            of dispatcher and worker). ``docs/poison.md`` says which operations can leave one out; ours.
+            iteration ends with a ``PipelineError`` that names it) or ``"skip"`` (it is left out, and told in the
+            iterator's ``quarantine`` and in the logs of dispatcher and worker). ``docs/poison.md`` says which
+            operations can leave one out; ours.
         task_timeout: seconds that a single call of a function of the pipeline may take; one that takes longer is ended
-            with its process and counts as a death. None: any time, with a warning in the dispatcher's log; ours.
+            with its process and counts as a death. None: any time, with a warning in the dispatcher's log. The job has
+            that of the reader which opened it; ours.
+        placement: ``"auto"``: a pipeline so cheap that to ship its elements costs more than to make them runs in this
+            process, and the service is not even asked. The first iterator tries it here, in a tenth of a second at
+            most, so the first elements are made twice; ``iterator.placement`` says what was found. ``"service"``: on
+            workers in any case; ours.
 
     Returns:
         A function for ``Dataset.apply``.
@@ -238,6 +260,7 @@ def distribute(
         num_tasks=num_tasks,
         on_poison=on_poison,
         task_timeout=task_timeout,
+        placement=placement,
     )
 
     def apply_distribute(dataset: Dataset) -> Dataset:
@@ -246,7 +269,10 @@ def distribute(
         registration = registration_of(
             dataset.node, options.service, options.compression, options.dispatcher_timeout, ship
         )
-        return Dataset(DataServiceDataset(registration=registration, options=options, original=dataset.node))
+        node, placing = dataset.node, placing_of(options, dataset.node)
+        return Dataset(
+            DataServiceDataset(registration=registration, options=options, original=node, placing=placing)
+        )
 
     return apply_distribute
 

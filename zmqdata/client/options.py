@@ -13,10 +13,17 @@ from zmqdata.errors import InvalidArgumentError, NotFoundError
 from zmqdata.settings import check_text
 from zmqdata.transport.addresses import parse_service
 
-TRANSPORTS = {None: ("ipc", "tcp"), "tcp": ("tcp",), "ipc": ("ipc",), "local": ("local",)}
+TRANSPORTS = {
+    None: ("shm", "ipc", "tcp"),
+    "tcp": ("tcp",),
+    "ipc": ("ipc",),
+    "shm": ("shm",),
+    "local": ("local",),
+}
 MOST_COUNT = 2**53
 MOST_TASKS = 4096
 TARGETS = ("AUTO", "ANY", "LOCAL")
+PLACEMENTS = ("service", "auto")
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,7 @@ class ReadOptions:
     seed: int
     on_poison: str
     task_timeout: float | None
+    placement: str = "service"
 
     @property
     def is_local(self) -> bool:
@@ -102,6 +110,7 @@ def checked_options(
     num_tasks: object,
     on_poison: object,
     task_timeout: object,
+    placement: object = "service",
 ) -> ReadOptions:
     """The arguments as the user gave them, after all have been checked."""
     policy = parse_processing_mode(processing_mode)
@@ -121,7 +130,7 @@ def checked_options(
         consumer_index, num_consumers, finite = 0, 1, "drop"  # one reader, each of whose rounds is one element
     check_timeout("dispatcher_timeout", dispatcher_timeout)
     milliseconds = 1000 if task_refresh_interval_hint_ms is None else task_refresh_interval_hint_ms
-    return ReadOptions(
+    options = ReadOptions(
         policy=policy,
         service=service,  # type: ignore[arg-type]  # checked above, as is what follows
         job_name=job_name,  # type: ignore[arg-type]  # checked above
@@ -140,7 +149,33 @@ def checked_options(
         seed=given_seed() if tasks is not None else 0,
         on_poison=on_poison,  # type: ignore[arg-type]  # checked above
         task_timeout=task_timeout,  # type: ignore[arg-type]  # checked above
+        placement=placement,  # type: ignore[arg-type]  # checked now
     )
+    _check_placement(options)
+    return options
+
+
+def _check_placement(options: ReadOptions) -> None:
+    """Refuses what promises something that only the service can keep, where a pipeline may run without it."""
+    if not isinstance(options.placement, str) or options.placement not in PLACEMENTS:
+        raise ValueError(f"`placement` must be 'service' or 'auto', got {options.placement!r}")
+    policy = options.policy.name
+    asked = {
+        "job_name": options.job_name is not None,
+        "num_consumers": options.num_consumers is not None and options.num_tasks is None,
+        "deterministic=True": options.num_tasks is not None,
+        "cross_trainer_cache": options.cross_trainer_cache is not None,
+        "target_workers='LOCAL'": options.target_workers == "LOCAL",
+        "on_poison='skip'": options.on_poison != "fail",
+        "task_timeout": options.task_timeout is not None,
+        f"ShardingPolicy.{policy}": policy != "DYNAMIC",  # copies, and parts that only workers have
+    }
+    wanted = [name for name, given in asked.items() if given]
+    if options.placement == "auto" and wanted:
+        raise InvalidArgumentError(
+            "placement='auto' is for one reader of a job of its own, as the pipeline may run in its process; "
+            f"{', '.join(wanted)} needs the service: leave one of the two out"
+        )
 
 
 def _check_job_name(job_name: object) -> None:
@@ -217,7 +252,7 @@ def _check_rounds(coordinated: bool, target: str, cache: object) -> None:
         )
     if cache is not None:
         raise InvalidArgumentError(
-            f"Cross-trainer caching does not support {kind.lower()}: leave out `cross_trainer_cache` or {argument}"
+            f"Cross-trainer caching does not support {kind.lower()}. Leave out `cross_trainer_cache` or {argument}"
         )
 
 

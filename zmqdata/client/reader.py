@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from zmqdata.client import endings
 from zmqdata.client.auditing import audit_of_repetition
-from zmqdata.client.cuts import PlaceCut
+from zmqdata.client.bookmarks import ServiceBookmark
 from zmqdata.client.deliveries import Strides
 from zmqdata.client.delivery import Delivery, End
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.consumer import ConsumerProfile
-from zmqdata.errors import DataServiceError, FailedPreconditionError, UnimplementedError
-from zmqdata.iterators import ElementIterator
+from zmqdata.errors import DataServiceError, FailedPreconditionError, UnimplementedError, named_error
+from zmqdata.iterators import ElementIterator, Restoring
+from zmqdata.iterators.watching import LeftOut
 from zmqdata.transport.forks import check_process
 
 Resumed = Callable[[ConsumerProfile, Any], ConsumerProfile]
 """Makes the profile with which to go on from an encoded ``Checkpoint``."""
+FIRST_ANSWER = 5.0
+"""Seconds for which loading a state waits for the dispatcher to refuse it. ``next`` waits for one that is away."""
 
 
 class ServiceIterator(ElementIterator):
@@ -29,29 +33,42 @@ class ServiceIterator(ElementIterator):
     Args:
         profile: who reads what.
         resumed: the profile with which to go on from an encoded ``Checkpoint``.
-        begins: whether it reads from now on. Otherwise it begins with ``restore``, or when it is first used.
+        restoring: None: it reads from now on. Otherwise it begins with ``restore``, or when it is first used.
+        quarantine: takes the elements that workers leave out because these bring them down.
 
     Raises (from ``next``):
         PipelineError: a user's function failed at this element; the next call goes on behind it.
         UnavailableError: the dispatcher has been away for longer than ``dispatcher_timeout``.
-        DataServiceError: the service cannot go on; the text says why.
+        DataServiceError: the service cannot go on; the text says why. When it could not even begin from a state, each
+            call says so.
     """
 
     _shell: ReaderShell
 
-    def __init__(self, profile: ConsumerProfile, resumed: Resumed | None = None, begins: bool = True) -> None:
+    def __init__(
+        self,
+        profile: ConsumerProfile,
+        resumed: Resumed | None = None,
+        restoring: Restoring | None = None,
+        quarantine: deque[LeftOut] | None = None,
+    ) -> None:
         self._profile = profile
         self._resumed = resumed
+        self._restoring = restoring
+        self._quarantine = quarantine
+        self._refusal: tuple[str, str] | None = None
+        self._is_read = self._has_given = False
         self._strides = Strides()
         self._ended = False
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._finalizer: weakref.finalize[..., ServiceIterator] | None = None
-        if begins:
+        if restoring is None:
             self._begin(profile)
 
     def _begin(self, profile: ConsumerProfile) -> None:
-        self._shell = ReaderShell(profile)
+        self._shell = ReaderShell(profile, self._quarantine)
+        self._is_read = self._has_given = False
         self._strides = self._shell.strides
         self._shell.loop.start()
         self._finalizer = weakref.finalize(self, endings.abandon, self._shell, self._pid)
@@ -73,6 +90,9 @@ class ServiceIterator(ElementIterator):
     def _next_block(self) -> Any:
         self._check_process()
         self._begin_late()
+        if not self._is_read:
+            self._is_read = True
+            self._shell.look_in()
         with self._lock:
             while not self._ended:
                 first = self._first()
@@ -80,12 +100,14 @@ class ServiceIterator(ElementIterator):
                     self._end(first)
                 elif isinstance(first, Delivery):
                     self._end_if_final(first)
+                    self._has_given = True
                     failure = first.take_failure()
                     if failure is not None:
                         raise failure
                     for element in self._strides.begin(first.elements):
                         return element
                     self._shell.took_all(first)
+        self._raise_refusal()
         raise StopIteration
 
     def _first(self) -> Delivery | End | None:
@@ -112,6 +134,7 @@ class ServiceIterator(ElementIterator):
             raise failure
 
     def _end(self, end: End) -> None:
+        self._note_refusal(end)
         error = end.take_error()
         self._ended = True
         self.close()
@@ -119,31 +142,66 @@ class ServiceIterator(ElementIterator):
             error.final = True
             raise error
 
+    def check_begun(self) -> None:
+        """After ``restore``, waits until it is known that there is anything to go on with. From any thread.
+
+        Raises:
+            DataServiceError: the dispatcher has refused the state, or the service was gone before the first element.
+        """
+        shell = self._shell
+        while not shell.is_decided and shell.loop.thread.is_alive():
+            shell.queue.wait(1.0)
+        self._look_for_refusal()
+
+    def _look_for_refusal(self) -> None:
+        first = self._shell.queue.first()
+        if isinstance(first, End):
+            self._note_refusal(first)
+        self._raise_refusal()
+
+    def _note_refusal(self, end: End) -> None:
+        error = end.error
+        if error is not None and self._shell.core.profile.resume and not self._has_given:
+            self._refusal = (type(error).__name__, str(error))
+
+    def _raise_refusal(self) -> None:
+        if self._refusal is not None:
+            refusal = named_error(*self._refusal)
+            refusal.final = True
+            raise refusal
+
     def _check_process(self) -> None:
         remedy = "Make a new iterator with iter(dataset) here, or start processes with the 'spawn' method."
         check_process(self._pid, "iterator", remedy)
 
-    def state(self) -> PlaceCut:
+    def state(self) -> ServiceBookmark:
         """The place reached. What it is an encoded ``Checkpoint`` of is put together when somebody saves it."""
         self._check_process()
         self._begin_late()
-        return self._shell.cut()
+        return self._shell.bookmark()
 
     def restore(self, state: Any) -> None:
         """Goes on in a new incarnation of the job, from an encoded ``Checkpoint``. What was read before is left.
 
         Raises:
-            InvalidArgumentError: it is no state of such an iterator. What else is wrong with it only the dispatcher can
-                tell: ``next`` raises that.
+            DataLossError: it is damaged.
+            InvalidArgumentError: it is no state of such an iterator.
+            DataServiceError: the dispatcher refuses it. What takes that longer to find out (others read the job, files
+                have changed) is raised by ``next``, each time.
         """
         self._check_process()
         if self._resumed is None:
             raise UnimplementedError("this iterator was made without a dataset that could go on")
-        profile = self._resumed(self._profile, state.plain() if isinstance(state, PlaceCut) else state)
+        profile = self._resumed(self._profile, state.plain() if isinstance(state, ServiceBookmark) else state)
+        if self._restoring is not None:
+            self._restoring.make_way()
+            self._restoring.checks.append(self.check_begun)
         if self._finalizer is not None:
             self.close()
-        self._ended = False
+        self._ended, self._refusal = False, None
         self._begin(profile)
+        self._shell.wait_for_answer(FIRST_ANSWER)
+        self._look_for_refusal()
 
     def close(self) -> None:
         """Stops reading: what was not handed out goes to other clients of the job. Idempotent; waits a few seconds."""

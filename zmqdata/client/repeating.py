@@ -37,14 +37,10 @@ class Repetitions:
         """The profile of a reader that goes on from a state; those after it read the repetitions that follow.
 
         Raises:
+            DataLossError: it is damaged.
             InvalidArgumentError: it is no state, or one that cannot be sent.
         """
         checkpoint = _decoded(state)
-        if checkpoint.version > m.CHECKPOINT_VERSION:
-            raise InvalidArgumentError(
-                f"the state of the distributed dataset has version {checkpoint.version}, this zmqdata reads up to "
-                f"{m.CHECKPOINT_VERSION}"
-            )
         self._numbers = itertools.count(checkpoint.repetition + 1)
         self.seed = checkpoint.job.seed
         job = msgspec.structs.replace(profile.job, seed=checkpoint.job.seed)
@@ -66,7 +62,4 @@ def _decoded(state: Any) -> m.Checkpoint:
             f"the state of the distributed dataset has {len(state) / 1e6:.1f} MB, more than the "
             f"{MOST_BYTES / 1e6:.1f} MB that a dispatcher takes"
         )
-    try:
-        return m.decode_checkpoint(state)
-    except msgspec.DecodeError as error:
-        raise InvalidArgumentError(f"the state of the distributed dataset is damaged: {error}") from None
+    return m.decode_checkpoint(state)

@@ -11,6 +11,7 @@ import itertools
 import logging
 import queue
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,16 +20,19 @@ import zmq
 from zmqdata import commands as c
 from zmqdata import wire
 from zmqdata.client import endings
+from zmqdata.client.bookmarks import Bookmarks, ServiceBookmark, answer_of, check_has_places
 from zmqdata.client.calls import client_context
-from zmqdata.client.cuts import Cuts, PlaceCut, answer_of, check_has_places
 from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.deliveries import DeliveryQueue, Strides
 from zmqdata.client.delivery import Delivery, End
+from zmqdata.client.memories import Memories
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
 from zmqdata.errors import DataServiceError, FailedPreconditionError, ProtocolError, UnavailableError
-from zmqdata.messages import encode_checkpoint
+from zmqdata.iterators.watching import LeftOut
+from zmqdata.messages import LeftOutElement, encode_checkpoint
 from zmqdata.transport import sockets
 from zmqdata.transport.clocks import boottime
+from zmqdata.transport.loans import Pool
 from zmqdata.transport.local import SCHEME, Handover, find_handover
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
@@ -44,13 +48,17 @@ class ReaderShell:
 
     Args:
         profile: who reads what.
+        quarantine: takes the elements that workers leave out because these bring them down.
     """
 
-    def __init__(self, profile: ConsumerProfile) -> None:
+    def __init__(self, profile: ConsumerProfile, quarantine: deque[LeftOut] | None = None) -> None:
         self.core = ConsumerCore(profile)
+        self.quarantine: deque[LeftOut] = deque(maxlen=0) if quarantine is None else quarantine
+        self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._unanswered = True
         self.strides = Strides()
         self.queue = DeliveryQueue(lambda: self.core.lease.holds(boottime()))
-        self.cuts = Cuts()
+        self.bookmarks = Bookmarks()
         self._put_in = 0  # elements into the queue
         self._behind = 0  # the place behind the last block that was taken
         self.rejects = Rejects()
@@ -59,6 +67,8 @@ class ReaderShell:
         self._workers: dict[str, zmq.Socket[bytes]] = {}
         self._links: dict[str, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
         self._handovers: dict[str, Handover] = {}
+        self._memories = Memories()
+        self._pool = Pool()
         self._taken: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
         self._begun: dict[int, tuple[object, Iterator[Any]]] = {}
         self._corrupt = 0
@@ -68,6 +78,7 @@ class ReaderShell:
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
             c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
+            c.NoteLeftOut: lambda command: self.quarantine.append(_left_out(command.element)),
             c.ConnectLink: self._connect,
             c.DisconnectLink: self._disconnect,
             c.Deliver: self._deliver,
@@ -78,6 +89,20 @@ class ReaderShell:
         }
 
     # --- from the training thread
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is known that there is something to read, or that there is not."""
+        return self.core.opened or isinstance(self.queue.first(), End)
+
+    def wait_for_answer(self, seconds: float) -> None:
+        """Waits, but no longer, for a word of the dispatcher: what becomes of us, or for whom we wait."""
+        with contextlib.suppress(queue.Empty):
+            self._answered.get(timeout=seconds)
+
+    def look_in(self) -> None:
+        """The training loop begins to read."""
+        self.loop.post(lambda: self._handle(c.Wanted()))
 
     def took_all(self, delivery: Delivery) -> None:
         """The training loop has taken the last element of the first block."""
@@ -94,10 +119,10 @@ class ReaderShell:
         first = self.queue.being_read()
         return self._behind if first is None else first.place
 
-    def cut(self) -> PlaceCut:
+    def bookmark(self) -> ServiceBookmark:
         """The place that the training loop has reached, for as long as this client is not given up."""
         name = self.core.client
-        return self.cuts.note(PlaceCut(self.place, lambda place: self._checkpoint(place, name)))
+        return self.bookmarks.note(ServiceBookmark(self.place, lambda place: self._checkpoint(place, name)))
 
     def _checkpoint(self, place: int, name: str) -> bytes:
         """The checkpoint of a place, from any thread. The loop's thread puts it together, while there is one."""
@@ -142,7 +167,7 @@ class ReaderShell:
                 f"workers have not told yet how tasks {sorted(self.core.standing.lacking)} can be continued, of which "
                 "other clients had elements before this one came. Take the state again in a while"
             )
-        return encode_checkpoint(self.core.checkpoint(place))
+        return encode_checkpoint(self.core.standing.checkpoint(place))
 
     def _report_taken(self) -> None:
         while not self._closing:
@@ -152,7 +177,7 @@ class ReaderShell:
                 return
             if not delivery.taken and not delivery.dropped:
                 delivery.taken = True
-                self._report(delivery.report_all(self.cuts.oldest))
+                self._report(delivery.report_all(self.bookmarks.oldest))
 
     def _report_partly(self) -> None:
         if self._closing:
@@ -167,11 +192,11 @@ class ReaderShell:
             self._taken.put(first)
             self._report_taken()
         else:
-            self._report(first.report_taken(self.cuts.oldest))
+            self._report(first.report_taken(self.bookmarks.oldest))
 
-    def _report(self, events: list[c.HandedOut]) -> None:
-        for event in events:
-            self._handle(event)
+    def _report(self, parts: list[c.HandedOut]) -> None:
+        if parts:
+            self._handle(c.PartsHandedOut(tuple(parts)))
 
     def _close(self) -> None:
         self._report_partly()
@@ -189,6 +214,9 @@ class ReaderShell:
             self.rejects.count(peer, "a control connection", str(error))
             return True
         self._handle(c.Received(peer, message))
+        if self._unanswered and (self.is_decided or self.core.telling.awaited):
+            self._unanswered = False
+            self._answered.put(None)
         return True
 
     def _send(self, command: c.Send) -> None:
@@ -228,6 +256,8 @@ class ReaderShell:
         self._links[name] = (socket, monitor)
         self.loop.read(socket, lambda: self._receive_block(name, socket))
         self.loop.read(monitor, lambda: self._connection_ended(name, socket, monitor))
+        if self._memories.map(command):
+            self.loop.post(lambda: self._handle(c.MemoryMapped(name)))
 
     def _attach(self, name: str, address: str) -> None:
         """Connects within this process: blocks come by a call from the worker's thread."""
@@ -258,6 +288,7 @@ class ReaderShell:
         handover = self._handovers.pop(command.link, None)
         if handover is not None:
             handover.detach()
+        self._memories.forget(command.link)
         link = self._links.pop(command.link, None)
         if link is not None:
             for socket in link:
@@ -270,7 +301,8 @@ class ReaderShell:
         except zmq.Again:
             return False
         try:
-            header, content = decode_message([frame.buffer for frame in frames])
+            parts = [frame.buffer for frame in frames]
+            header, content = decode_message(parts, self._memories.of(name), room=self._pool.take)
         except ProtocolError as error:
             self._cannot_decode(name, error)
             return True
@@ -323,7 +355,7 @@ class ReaderShell:
         """Others were given what is here; what was taken of it is not reported any more, and places begin anew."""
         self.queue.drop()
         self.strides.end()
-        self.cuts.forget()
+        self.bookmarks.forget()
         self._put_in = self._behind = 0
         self._begun.clear()
         while not self._taken.empty():
@@ -336,3 +368,7 @@ class ReaderShell:
             socket.close()
         self._dispatcher.close()
         endings.abandoned.discard(self.loop)
+
+
+def _left_out(element: LeftOutElement) -> LeftOut:
+    return LeftOut(element.number, element.label, element.error, "", element.split)

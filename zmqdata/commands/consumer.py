@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from zmqdata.messages import Block, OnLink
+from zmqdata.messages import Block, LeftOutElement, Memory, OnLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,7 @@ class LinkBroken:
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
-    """Event: the training loop has taken elements ``first <= n < stop`` of a block of this task and attempt.
-
-    Events come in the order in which the elements were delivered.
+    """The training loop has taken elements ``first <= n < stop`` of a block of this task and attempt.
 
     ``size`` is the block's credit once its last element is taken, else 0. ``oldest``: somebody may go back to the place
     where so many elements had been handed out; None: nobody goes back.
@@ -44,17 +42,47 @@ class HandedOut:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """Event: the training loop has asked for its first element."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoteLeftOut:
+    """Command: have an element that workers leave out in the quarantine of the iterator."""
+
+    element: LeftOutElement
+
+
+@dataclass(frozen=True, slots=True)
+class PartsHandedOut:
+    """Event: the training loop has taken a delivery, or some of it, in which are elements of one block or of several.
+
+    Events come in the order in which the elements were delivered.
+    """
+
+    parts: tuple[HandedOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CloseRequested:
     """Event: the user is done with the iterator."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectLink:
-    """Command: connect a PULL socket."""
+    """Command: connect a PULL socket, and map the link's memory if there is any; answered by ``MemoryMapped`` then."""
 
     link: str
     address: str
     secret: str
+    memory: Memory | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMapped:
+    """Event: the memory of a link can be read."""
+
+    link: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from zmqdata.messages import Block, Crumb, EndOfTask, Lineage, TaskDefinition, TaskState
+from zmqdata.messages import Block, Crumb, EndOfTask, Lineage, Memory, TaskDefinition, TaskState
 from zmqdata.splits import Split
 
 
@@ -207,13 +207,24 @@ class BindLink:
 
 @dataclass(frozen=True, slots=True)
 class LinkBound:
-    """Event: the socket of a link is bound with a one-time secret, or could not be; ``kind`` is the error's class."""
+    """Event: the socket of a link is bound with a one-time secret, or could not be; ``kind`` is the error's class.
+
+    ``memory``: what its client may map.
+    """
 
     link: str
     address: str
     secret: str
     error: str = ""
     kind: str = "ResourceExhaustedError"
+    memory: Memory | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMemory:
+    """Command: the client of this link has mapped its memory; put large frames there."""
+
+    link: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +241,15 @@ class Push:
     link: str
     header: Block | EndOfTask | Lineage
     frames: Any = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Compressing:
+    """Event: what a task's blocks are compressed with now, in words; "" for nothing."""
+
+    task: int
+    attempt: int
+    compressed: str
 
 
 @dataclass(frozen=True, slots=True)

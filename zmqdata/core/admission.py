@@ -92,8 +92,8 @@ class Admission:
             return UnimplementedError, dataset.unsplittable
         if job.cache and dataset.cardinality not in (INFINITE_CARDINALITY, UNKNOWN_CARDINALITY):
             return InvalidArgumentError, (
-                "Cross-trainer caching requires the input dataset to be infinite, but the dataset has cardinality "
-                f"{dataset.cardinality}. Add repeat() before distribute()."
+                "Cross-trainer caching requires the input dataset to be infinite. The dataset has cardinality "
+                f"{dataset.cardinality}; add repeat() before distribute()."
             )
         return None
 
@@ -131,7 +131,7 @@ class Admission:
             )
         if job.cache:
             return InvalidArgumentError, (
-                "Cross-trainer caching does not support coordinated reads: leave out cross_trainer_cache or "
+                "Cross-trainer caching does not support coordinated reads. Leave out cross_trainer_cache or "
                 "num_consumers."
             )
         if job.finite is None and dataset.cardinality >= 0:

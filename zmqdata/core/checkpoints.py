@@ -10,8 +10,6 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from zmqdata import messages as m
 from zmqdata.core.lineage import MOST_STATE_BYTES
 from zmqdata.core.ranges import RangeSet
@@ -39,14 +37,11 @@ class Past:
     views: dict[int, m.View] = field(default_factory=dict)
 
 
-class _Head(msgspec.Struct):
-    version: int
-
-
 def read_checkpoint(ask: m.OpenIteration, dataset: m.DatasetDescription) -> m.Checkpoint:
     """The checkpoint that an ask brings, if it fits what is asked for.
 
     Raises:
+        DataLossError: it is damaged.
         InvalidArgumentError: it is none, it is of a newer version, or the job has other parameters.
         FailedPreconditionError: it belongs to another pipeline.
     """
@@ -55,16 +50,7 @@ def read_checkpoint(ask: m.OpenIteration, dataset: m.DatasetDescription) -> m.Ch
             f"The state to go on from has {len(ask.resume) / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:.1f} MB. States "
             "of shuffles over many large elements are large: use a smaller buffer_size."
         )
-    try:
-        version = msgspec.msgpack.decode(ask.resume, type=_Head).version
-        if version > m.CHECKPOINT_VERSION:
-            raise InvalidArgumentError(
-                f"The state to go on from has version {version}; this dispatcher reads up to {m.CHECKPOINT_VERSION}. "
-                "Update zmqdata on the dispatcher's host."
-            )
-        checkpoint = m.decode_checkpoint(ask.resume)
-    except msgspec.DecodeError as error:
-        raise InvalidArgumentError(f"The state to go on from is damaged: {error}") from None
+    checkpoint = m.decode_checkpoint(ask.resume)
     _compare(checkpoint, ask, dataset)
     return checkpoint
 

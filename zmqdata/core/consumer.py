@@ -13,7 +13,7 @@ from typing import Any
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.lease import ClientLease
-from zmqdata.core.reading import Reading, ReadTask
+from zmqdata.core.reading import Grants, Reading, ReadTask
 from zmqdata.core.readlinks import LinkProfile, ReadLinks
 from zmqdata.core.standing import Standing
 from zmqdata.core.stepping import Stepping
@@ -78,16 +78,17 @@ class ConsumerCore:
         who = (profile.job.name, profile.repetition, profile.reader, profile.service)
         self.telling = Telling(*who, profile.dispatcher_timeout, self._do)
         self._begin(profile.client)
-        self._near = 0
-        self._unreported_bytes = 0
+        self._near = self._unreported_bytes = 0
         self._leaving = self._left = False
         self._closing: float | None = None
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
             c.Received: self._received,
             c.Tick: lambda event, now: self._tick(now),
             c.Arrived: self._arrived,
-            c.HandedOut: self._handed_out,
+            c.PartsHandedOut: self._handed_out,
             c.LinkBroken: lambda event, now: self.links.broken(event, now),
+            c.MemoryMapped: lambda event, now: self.links.mapped(event, now),
+            c.Wanted: lambda event, now: self.telling.wanted(),
             c.CloseRequested: lambda event, now: self._close(now),
         }
         self._messages: dict[type[m.Message], Callable[[Any, float], None]] = {
@@ -294,6 +295,7 @@ class ConsumerCore:
         if task_list.version < self.task_list.version or self.finished or too_early:
             return
         self.task_list = task_list
+        self.telling.tell_poison(task_list)
         self.standing.list(task_list)
         self.reading.list(task_list)
         self.links.tend(self.reading.addresses, now)
@@ -330,12 +332,15 @@ class ConsumerCore:
         self.links.reported(message, now)
         self.telling.count_skipped(message.link, message.skipped)
 
-    def _handed_out(self, event: c.HandedOut, now: float) -> None:
-        grant = self.reading.hand_out(event)
-        self.reading.settle(event.oldest)
-        if grant is not None:
-            self.links.grant(self.reading.tasks[event.task].place.address, grant)
-        self._unreported_bytes += event.size
+    def _handed_out(self, event: c.PartsHandedOut, now: float) -> None:
+        grants: Grants = {}
+        for part in event.parts:
+            for address, streams in self.reading.hand_out(part).items():
+                grants.setdefault(address, []).extend(streams)
+            self.reading.settle(part.oldest)
+            self._unreported_bytes += part.size
+        for address, streams in grants.items():
+            self.links.grant(address, *streams)
         self._report_soon(now)
         self._ask_on(now)
 
@@ -349,10 +354,6 @@ class ConsumerCore:
         """Has the horizon moved before a numbered consumer gets there."""
         if self.reading.near > self._near:
             self._speak(now)
-
-    def checkpoint(self, place: int) -> m.Checkpoint:
-        """Where the training loop was after so many elements since it joined, which it may go back to."""
-        return self.standing.checkpoint(place)
 
     # --- the end
 

@@ -63,8 +63,8 @@ class Coordination:
         Whether it lives is found out by asking it: the successor is answered when that is known, and asks until then.
         """
         member = self.clients.members.get(holder)
-        cut_off = None if member is None else member.unreachable
-        if member is None or holder in self.absent or (cut_off is not None and now - cut_off >= self.grace):
+        unreachable = None if member is None else member.unreachable
+        if member is None or holder in self.absent or (unreachable is not None and now - unreachable >= self.grace):
             self._successors.pop(ask.client, None)
             return True
         if member.heard > self._successors.setdefault(ask.client, now):

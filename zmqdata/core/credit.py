@@ -14,6 +14,10 @@ MOST_ELEMENTS = 1 << 20
 MOST_BYTES = 64 << 20
 LEAST_BYTES = 4 << 20
 TOTAL_BYTES = 512 << 20
+IN_TURN_ELEMENTS = 1 << 14
+"""At first, of a stream that is read in turn: nobody else could be given its elements."""
+IN_TURN_BYTES = 64 << 20
+"""Of all streams that are read in turn: each has to have only what takes one round of all to come."""
 
 
 @dataclass
@@ -32,6 +36,7 @@ class Window:
     reported: int = 0
     told_elements: int = 0
     told_bytes: int = 0
+    told_handed_out: int = 0
     received: int = 0
     received_bytes: int = 0
     breaches: int = 0
@@ -45,9 +50,9 @@ class Window:
         self.handed_out += elements
         self.handed_bytes += size
 
-    def widen(self, streams: int) -> None:
-        """The training loop waits: let more be on its way, within the client's share for one of its streams."""
-        most = max(LEAST_BYTES, min(MOST_BYTES, TOTAL_BYTES // max(1, streams)))
+    def widen(self, streams: int, total: int = TOTAL_BYTES) -> None:
+        """The training loop waits: let more be on its way, within the client's share of ``total`` for each stream."""
+        most = max(LEAST_BYTES, min(MOST_BYTES, total // max(1, streams)))
         self.elements = min(self.elements * 2, MOST_ELEMENTS)
         self.bytes = min(self.bytes * 2, most)
 
@@ -63,8 +68,14 @@ class Window:
         elements, size = self.grant
         return (elements - self.told_elements) * 4 >= self.elements or (size - self.told_bytes) * 4 >= self.bytes
 
+    @property
+    def is_news(self) -> bool:
+        """Whether something was taken since the worker was told how much."""
+        return self.handed_out > self.told_handed_out
+
     def tell(self) -> tuple[int, int]:
         """The grant, noted as told. What was told is never taken back: the worker keeps to the highest."""
+        self.told_handed_out = self.handed_out
         elements, size = self.grant
         self.told_elements, self.told_bytes = max(self.told_elements, elements), max(self.told_bytes, size)
         return self.told_elements, self.told_bytes

@@ -97,5 +97,7 @@ def dealing_for(definition: TaskDefinition, cache_bytes: int) -> Dealing:
         cache_bytes: size of the window where every trainer reads all.
     """
     if definition.num_consumers is not None:
-        return RoundRobin(definition.num_consumers, definition.passed)
+        # Where one consumer reads many tasks in turn it has not much of each on its way.
+        sharing = definition.num_shards if definition.num_consumers == 1 else 0
+        return RoundRobin(definition.num_consumers, definition.passed, max(1, sharing))
     return Windowed(cache_bytes) if definition.cache else FirstCome()

@@ -128,6 +128,7 @@ class Deaths:
         elif crumb.skippable:
             self.out.note("error", f"job {iteration.job.name}: {text}; it is left out from now on")
             self.out.commit(u.PoisonUpdate(task.task, *place, text))
+            self.hosting.lists.tell(iteration)
         else:
             why = f"{crumb.label} cannot leave out an element" if crumb.node else "no node is known that could do so"
             self._fail(iteration, text, [], f" It cannot be left out (on_poison='skip'): {why}.")

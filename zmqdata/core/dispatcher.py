@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from itertools import filterfalse
 from typing import Any
 
 from zmqdata import commands as c
@@ -25,13 +26,15 @@ from zmqdata.core.placement import MOST_STREAMS, Placement, WorkerFacts
 from zmqdata.core.places import Places
 from zmqdata.core.resuming import changed_files
 from zmqdata.core.saves import Saves
-from zmqdata.core.splits import lease_seconds, lease_size
+from zmqdata.core.splits import lease_seconds, lease_size, own_lease_size
 from zmqdata.core.state import DispatcherState, Iteration, Task
 from zmqdata.core.takeback import TakingBack
 from zmqdata.errors import DataLossError, FailedPreconditionError, NotFoundError
 from zmqdata.splits import FileSplits, turn_of
 
 PROBE_AFTER = 0.6
+MOST_PROBES = 64
+"""At a time. Of thousands of workers most have merely not beaten again yet; the others have been silent for longer."""
 OWN_LAG = 1.0
 REGULAR = (m.RegisterWorker, m.WorkerHeartbeat, m.OpenIteration, m.ClientHeartbeat)
 """What workers and clients say again and again."""
@@ -127,6 +130,7 @@ class DispatcherCore:
         self.keeping = StateKeeping(self.out)
         self.deaths = Deaths(self.out, self.hosting)
         self.taking_back = TakingBack(self.out, self.workers, self.hosting.facts, self._request_splits)
+        self.hosting.hosted = self.taking_back.hosted
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
         self._hearing = Hearing(times.client_timeout / 2)
         self._ticked: float | None = None
@@ -207,7 +211,7 @@ class DispatcherCore:
             self.clients.lost_contact(event.peer, now)
         elif type(event) in self._answers:
             self._answers[type(event)](event, now)
-        self.hosting.lists.push()
+        self.hosting.lists.push(now)
         return self.out.drain()
 
     def _listen(self, now: float) -> None:
@@ -222,9 +226,9 @@ class DispatcherCore:
         lag = now - self._ticked if self._ticked is not None else 0.0
         self._ticked = now
         if lag > OWN_LAG:
-            self.workers.forgive(lag)
-            self.clients.forgive(lag)
-        for member in self.workers.silent(now, PROBE_AFTER):
+            self.workers.forgive(lag, now)
+            self.clients.forgive(lag, now)
+        for member in self.workers.doubtful(now, PROBE_AFTER, MOST_PROBES):
             self.out.send(member.peer, m.Probe())
         for client in sorted(self.jobs.absent):
             self.out.send(self.clients.peer(client), m.Probe())
@@ -279,11 +283,9 @@ class DispatcherCore:
             self.workers.heard(beat.worker, peer, now)
             self.hosting.take_report(beat.worker, beat.tasks, now)
             self.deaths.look(beat.worker, beat.tasks)
-            for client in beat.clients:
-                if client not in self.state.client_iteration:
-                    self.hosting.release(beat.worker, client)
-            for client in beat.readers:
-                self.clients.notice(client, now)
+            for client in filterfalse(self.state.client_iteration.__contains__, beat.clients):
+                self.hosting.release(beat.worker, client)
+            self.clients.notice(beat.readers, now)
         draining = known and self._go_on_draining(beat)
         unwanted = self.jobs.coordination.unwanted(self.hosting.facts[beat.worker].tasks) if known else {}
         self.out.send(peer, m.WorkerHeartbeatAnswered(beat.worker, known, unwanted, draining))
@@ -318,7 +320,7 @@ class DispatcherCore:
         address = self.hosting.facts[name].address
         self.hosting.lose_worker(name)
         # A successor may have come at the same address before anybody noticed that this one was gone.
-        if all(facts.address != address for facts in self.hosting.facts.values()):
+        if not self.hosting.placement.is_at(address):
             self.places.leave(address)
 
     def _holdings(self, peer: c.Peer, report: m.HoldingsReported, now: float) -> None:
@@ -370,11 +372,14 @@ class DispatcherCore:
         leases = self.hosting.facts[task.worker].leases.setdefault(task.task, {})
         size, since = leases.get(ask.source, (0, now))
         seconds = lease_seconds(size, ask.pace, now - since)
-        sharing = iteration.running if iteration.job.num_tasks is None else 1
-        size = lease_size(size, seconds, cursor.remaining(ask.repetition), sharing)
+        if iteration.job.num_tasks is None:
+            size = lease_size(size, seconds, cursor.remaining(ask.repetition), iteration.running)
+        else:
+            size = own_lease_size(size, seconds)
         split = cursor.peek(ask.repetition, size)
         leases[ask.source] = (size, now)
         self.out.commit(u.AssignSplitsUpdate(task.task, ask.source, split))
+        self.taking_back.assigned(task, ask.source, now)
         self.hosting.close_if_ended(iteration)
         return True
 

@@ -6,7 +6,7 @@ Pure bookkeeping; what is sent, started and stopped is the worker core's affair.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from zmqdata import commands as c
@@ -31,7 +31,7 @@ class HostedTask:
     does. ``hungry``: a client waits for the next element. ``incomplete``: a client that is gone took elements with it
     that are not here any more. ``failure``: why it can not run; it has no end then, so that nobody takes it for empty.
     ``states``: the newest places where its pipeline was, oldest first. ``busy``: for how many seconds it has been
-    at ``crumb``.
+    at ``crumb``. ``compressed``: what its blocks are compressed with, in words.
     """
 
     definition: m.TaskDefinition
@@ -52,6 +52,7 @@ class HostedTask:
     states: deque[m.TaskState] = field(default_factory=lambda: deque(maxlen=STATES_KEPT))
     busy: float = 0.0
     crumb: m.Crumb | None = None
+    compressed: str = ""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -76,16 +77,32 @@ class HostedTask:
         self.progress = now
         self.hungry = False
 
+    def notice(self, event: c.Busy | c.Compressing) -> None:
+        """Notes what is seen of its runner from outside."""
+        if isinstance(event, c.Busy):
+            self.busy, self.crumb = event.seconds, event.crumb
+        else:
+            self.compressed = event.compressed
+
     def reach(self, places: tuple[tuple[int, int], ...]) -> None:
         """Notes how far its sources have started on their ledgers."""
         for feed, place in zip(self.feeds, places, strict=True):
             feed.reached = max(feed.reached, place)
 
-    def allow(self, room: int, cache_bytes: int, usable: Callable[[Stream], bool]) -> bool:
+    def allow(
+        self,
+        room: int,
+        cache_bytes: int,
+        usable: Callable[[Stream], bool],
+        present: Iterable[m.TaskDefinition] = (),
+    ) -> bool:
         """Works out how much may be made: ``room`` bytes ahead of clients; says whether that is news for its runner.
 
-        While nobody reads it: a few elements more than there were when the last one left.
+        While nobody reads it: a few elements more than there were when the last one left. Where tasks are read in turn,
+        those of them that are ``present`` have as much together.
         """
+        if self.definition.num_consumers is not None:
+            room //= max(1, sum(one.iteration == self.definition.iteration for one in present))
         if self.definition.cache:
             # Nothing shall fall out of the window before the fastest reader had it.
             room = min(room, cache_bytes // 2)
@@ -139,6 +156,7 @@ class HostedTask:
             self.busy,
             self.crumb,
             self.left_out,
+            self.compressed,
         )
 
 

@@ -6,6 +6,8 @@ a host), every living client says what it has received of it, and then another w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.continuing import contradiction, definition_of
@@ -30,6 +32,9 @@ class Hosting:
         clients: the living clients.
         placement: which workers a task may go to; it learns of them here.
         orphan_timeout: seconds to wait for the worker of a static part.
+
+    Attributes:
+        hosted: told of each task that has got a host.
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class Hosting:
         self.facts = self.placement.facts
         self.orphan_timeout = orphan_timeout
         self.holdings = Holdings()
+        self.hosted: Callable[[Task], None] = lambda task: None
         self._orphaned: dict[int, float] = {}
         self.lists = TaskLists(out, clients, self.placement, self.holdings)
 
@@ -61,7 +67,7 @@ class Hosting:
 
     def add_worker(self, name: str, facts: WorkerFacts) -> None:
         """Gives a new worker an orphaned task of each iteration, or a task of its own."""
-        self.facts[name] = facts
+        self.placement.add(name, facts)
         self.out.commit(u.AddWorkerUpdate(name, facts.address, facts.tags, facts.python))
         for iteration in list(self.out.state.iterations.values()):
             self._employ(name, iteration)
@@ -69,7 +75,7 @@ class Hosting:
     def lose_worker(self, name: str) -> None:
         """Takes all tasks from a worker that is dead or has said goodbye."""
         self.workers.remove(name)
-        facts = self.facts.pop(name)
+        facts = self.placement.remove(name)
         self.out.commit(u.RemoveWorkerUpdate(name))
         for number in sorted(facts.tasks):
             task = self.out.state.tasks.get(number)
@@ -82,9 +88,8 @@ class Hosting:
 
     def drain(self, name: str) -> None:
         """Takes the tasks of a worker that will leave, where another one can go on, or nobody reads them now."""
-        facts = self.facts[name]
-        facts.draining = True
-        for task in [self.out.state.tasks[n] for n in sorted(facts.tasks) if n in self.out.state.tasks]:
+        self.placement.drain(name)
+        for task in [self.out.state.tasks[n] for n in sorted(self.facts[name].tasks) if n in self.out.state.tasks]:
             iteration = self.out.state.iterations[task.iteration]
             unread = not iteration.clients and iteration.saving is None
             if task.settled or not self._outlives_host(task):
@@ -120,7 +125,7 @@ class Hosting:
         for number in sorted(facts.tasks):
             task = self.out.state.tasks.get(number)
             if task is None or task.worker != name or task.settled:
-                facts.drop(number)
+                self.placement.drop(name, number)
             elif number not in facts.reports or facts.reports[number].attempt != task.attempt:
                 self.out.send(peer, m.HostTask(self._definition(task)))
 
@@ -163,7 +168,8 @@ class Hosting:
                 self._create(iteration, shard)
             self.out.commit(u.CloseTaskListUpdate(iteration.iteration))
             self.lists.tell(iteration)
-        for name in self.facts:
+        everyone = iteration.job.num_tasks is not None or self._orphans(iteration)
+        for name in list(self.facts) if everyone else self.placement.idle(iteration):
             self._employ(name, iteration)
 
     def _create(self, iteration: Iteration, shard: int | None = None) -> Task:
@@ -184,11 +190,11 @@ class Hosting:
                 else:
                     self._host(task, name)
             return
-        orphans = [task for task in self._orphans(iteration) if self.placement.is_place_of(task, name)]
+        orphans = self.placement.parts_of(name, self._orphans(iteration))
         for task in orphans:
             if self.placement.has_room(name, iteration):
                 self._host(task, name)
-        if orphans or iteration.closed or any(task.worker == name for task in iteration.live_tasks):
+        if orphans or iteration.closed or iteration.hosts.has(name):
             return
         spare = self.placement.spare(iteration)
         if spare is not None:
@@ -203,12 +209,12 @@ class Hosting:
             return True
         # Whoever comes for one that is lost does not begin another copy: they might come for ever.
         is_copied = iteration.job.processing_mode == "OFF"
-        tasks = len(iteration.live_tasks) if is_copied else iteration.running
+        tasks = iteration.running + (iteration.ended if is_copied else 0)
         return tasks < self.placement.hosts(iteration)
 
     def _orphans(self, iteration: Iteration) -> list[Task]:
-        waiting = [task for task in iteration.live_tasks if not task.worker and not self.holdings.is_open(task)]
-        return [task for task in waiting if self.holdings.owes(task)]
+        waiting = [iteration.tasks[number] for number in iteration.hosts.of("")]
+        return [task for task in waiting if not self.holdings.is_open(task) and self.holdings.owes(task)]
 
     def adopt(self, now: float) -> None:
         """Finds hosts for static parts whose own worker has not come for long."""
@@ -251,7 +257,7 @@ class Hosting:
         self.out.commit(u.FailIterationUpdate(iteration.iteration, error, text, failure))
         for task in iteration.live_tasks:
             if task.worker in self.facts:
-                self.facts[task.worker].drop(task.task)
+                self.placement.drop(task.worker, task.task)
                 self.out.send(self.workers.peer(task.worker), m.DropTask(task.task, task.attempt))
             self.holdings.forget(task.task)
             self.out.commit(u.RemoveTaskUpdate(task.task))
@@ -266,6 +272,7 @@ class Hosting:
     def _host(self, task: Task, name: str) -> None:
         self.out.commit(u.HostTaskUpdate(task.task, max(1, task.attempt), name))
         self.placement.take(name, task, self.out.state.iterations[task.iteration])
+        self.hosted(task)
         self.out.send(self.workers.peer(name), m.HostTask(self._definition(task)))
         self.lists.tell(self.out.state.iterations[task.iteration])
 
@@ -283,7 +290,7 @@ class Hosting:
         """
         iteration = self.out.state.iterations[task.iteration]
         if task.worker in self.facts:
-            self.facts[task.worker].drop(task.task)
+            self.placement.drop(task.worker, task.task)
             self.out.send(self.workers.peer(task.worker), m.DropTask(task.task, task.attempt))
         self.out.commit(u.HostTaskUpdate(task.task, task.attempt + 1, ""))
         self.holdings.ask(task, self._holders(iteration))

@@ -26,12 +26,13 @@ RIVAL_PATIENCE = OFFER_PATIENCE + 2.0
 
 @dataclass
 class Offer:
-    """One reader's part of a job that is to go on, and who brings it."""
+    """One reader's part of a job that is to go on, and who brings it. ``left``: it has closed; what it knows counts."""
 
     peer: Peer
     ask: m.OpenIteration
     checkpoint: m.Checkpoint
     heard: float
+    left: bool = False
 
 
 @dataclass
@@ -44,6 +45,11 @@ class Gathering:
     since: float
     rivals: dict[str, float] = field(default_factory=dict)
     offers: dict[int | str, Offer] = field(default_factory=dict)
+
+    @property
+    def present(self) -> list[Offer]:
+        """Those whose readers are there."""
+        return [offer for offer in self.offers.values() if not offer.left]
 
     @property
     def job(self) -> m.JobParameters:
@@ -130,7 +136,8 @@ class Incarnations:
         part = offer.checkpoint.part if consumer is None else consumer
         gathering = self.gatherings.setdefault(job.name, Gathering(now))
         known = gathering.offers.get(part)
-        if known is not None and known.ask.client != offer.ask.client and now - known.heard < OFFER_PATIENCE:
+        is_taken = known is not None and not known.left and known.ask.client != offer.ask.client
+        if known is not None and is_taken and now - known.heard < OFFER_PATIENCE:
             who = "this reader" if consumer is None else f"consumer {consumer}"
             if now - gathering.rivals.setdefault(offer.ask.client, now) < RIVAL_PATIENCE:
                 return f"another client, which loads the state of {who} of job {job.name}, to be gone"
@@ -153,19 +160,37 @@ class Incarnations:
         for iteration in self.out.state.passes.get(job, {}).values():
             for name in sorted(iteration.clients):
                 member = self.clients.members.get(name)
-                cut_off = None if member is None else member.unreachable
+                unreachable = None if member is None else member.unreachable
                 gone = member is None or name in self.absent
-                if gone or (cut_off is not None and now - cut_off >= self.grace):
+                if gone or (unreachable is not None and now - unreachable >= self.grace):
                     continue
                 assert member is not None
                 living.append(member)
                 self.out.send(member.peer, m.Probe())
         return living
 
+    def leave(self, client: str) -> None:
+        """A client has closed while it waited. The others do not wait for it, and another may bring what it brought.
+
+        Of readers without numbers they need only what it knew; what it would have read goes to them.
+        """
+        for name, gathering in list(self.gatherings.items()):
+            gathering.rivals.pop(client, None)
+            for part in [part for part, offer in gathering.offers.items() if offer.ask.client == client]:
+                gathering.offers[part].left = True
+                if gathering.job.num_consumers is not None:
+                    del gathering.offers[part]
+            if not gathering.present:
+                del self.gatherings[name]
+
     def tick(self, now: float) -> None:
         """Ends what has waited in vain, and forgets who asks no more."""
         for name, gathering in list(self.gatherings.items()):
-            silent = [part for part, offer in gathering.offers.items() if now - offer.heard >= 3 * OFFER_PATIENCE]
+            silent = [
+                part
+                for part, offer in gathering.offers.items()
+                if not offer.left and now - offer.heard >= 3 * OFFER_PATIENCE
+            ]
             timeout = gathering.job.consumer_timeout
             if gathering.missing and now - gathering.since >= timeout:
                 text = (
@@ -176,12 +201,12 @@ class Incarnations:
                 continue
             for part in silent:
                 del gathering.offers[part]
-            if not gathering.offers:
+            if not gathering.present:
                 del self.gatherings[name]
 
     def refuse_all(self, gathering: Gathering, error: DataServiceError) -> None:
         """Tells all who have brought parts why the job can not go on from them."""
-        for offer in gathering.offers.values():
+        for offer in gathering.present:
             self.out.refuse(offer.peer, offer.ask.client, type(error), str(error))
 
     def _refuse_all(self, job: str, error: type[DataServiceError], text: str) -> None:

@@ -120,7 +120,7 @@ class Jobs:
         answer = m.IterationOpened(
             client=ask.client,
             iteration=iteration.iteration,
-            task_list=self.hosting.lists.task_list(iteration, ask.client),
+            task_list=self.hosting.lists.latest(iteration, ask.client),
             delivered=iteration.delivered,
             finished=iteration.finished,
             shared=len(iteration.clients) > 1,
@@ -154,13 +154,13 @@ class Jobs:
         for update in updates:
             self.out.commit(update)
         iteration = state.iterations[numbers[0]]
-        for offer in gathering.offers.values():
+        for offer in gathering.present:
             ask = offer.ask
             self.clients.heard(ask.client, offer.peer, now)
             place = (ask.local_workers, ask.reader.consumer_index)
             self.out.commit(u.OpenClientUpdate(ask.client, iteration.iteration, *place))
         self._seat(iteration, now)
-        for offer in gathering.offers.values():
+        for offer in gathering.present:
             self._answer(offer.peer, offer.ask, now)
 
     def _seat(self, iteration: Iteration, now: float) -> None:
@@ -230,9 +230,8 @@ class Jobs:
             self.hosting.refuse_failed(beat.client, iteration)
             return
         self.detours.take(iteration, beat.client, beat.unreached, now)
-        self.hosting.lists.push()
-        stale = beat.task_version != self.hosting.lists.version(iteration.iteration)
-        task_list = self.hosting.lists.task_list(iteration, beat.client) if stale else None
+        self.hosting.lists.push(now)
+        task_list = self.hosting.lists.news(iteration, beat.client, beat.task_version, now)
         lease = self.leases.grant(iteration)
         self.out.send(peer, m.ClientHeartbeatAnswered(beat.client, beat.report, task_list, beat.beat, lease))
 
@@ -240,12 +239,12 @@ class Jobs:
         """A client is heard: time in which none of its iteration was does not count against the others."""
         lost = self.leases.spoke(iteration, now)
         if lost:
-            self.clients.forgive(lost, iteration.clients)
+            self.clients.forgive(lost, now, iteration.clients)
             self.absent -= iteration.clients
 
     def forgive(self, seconds: float, now: float) -> None:
         """Discounts time in which nobody at all was heard."""
-        self.clients.forgive(seconds)
+        self.clients.forgive(seconds, now)
         self.absent.clear()
         self.leases.listen(now)
 
@@ -286,6 +285,8 @@ class Jobs:
             self.count(iteration, goodbye.client, goodbye.delivered, goodbye.repeats)
             self.coordination.take(iteration, goodbye.client, goodbye.steps, 0, now)
             self._forget(goodbye.client, iteration, now)
+        else:
+            self.incarnations.leave(goodbye.client)
         self.out.send(peer, m.IterationClosed(goodbye.client))
 
     def _forget(self, client: str, iteration: Iteration, last_sign: float) -> None:
@@ -324,8 +325,9 @@ class Jobs:
         Nobody else will ever use what workers keep for an anonymous job, so there its client's lost connection counts:
         a busy one still has it. A sign of life may come from workers, which reach clients that we do not reach.
         """
-        cut_off = member.unreachable
-        if iteration.job.anonymous and cut_off is not None and now - max(cut_off, member.sign) >= self.gone_timeout:
+        unreachable = member.unreachable
+        is_away = unreachable is not None and now - max(unreachable, member.sign) >= self.gone_timeout
+        if iteration.job.anonymous and is_away:
             return True
         return self._may_collect(iteration.job) and now - member.sign >= max(client_timeout, self.gc_timeout)
 

@@ -16,7 +16,7 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.core.streams import Portion, Stream
 
 KEPT_BYTES = 32 << 20
-"""Of one task: what was handed out and not reported yet. More than that is forgotten, and made again if needed."""
+"""What was handed out and not reported yet. More than that is forgotten, and made again if needed."""
 
 
 class Lane:
@@ -134,11 +134,12 @@ class RoundRobin:
     Args:
         num_consumers: how many consumers there are.
         passed: the rounds that each of them has behind it; empty for none.
+        sharing: how many tasks share the memory for what is not reported yet.
     """
 
-    def __init__(self, num_consumers: int, passed: tuple[int, ...] = ()) -> None:
+    def __init__(self, num_consumers: int, passed: tuple[int, ...] = (), sharing: int = 1) -> None:
         self.streams: dict[str, Stream] = {}
-        kept = KEPT_BYTES // num_consumers
+        kept = KEPT_BYTES // (num_consumers * sharing)
         self.lanes = [Lane(low, kept) for low in passed or (0,) * num_consumers]
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from zmqdata.core.liveness import Member
+from zmqdata.core.liveness import Hearing, Member
 from zmqdata.core.state import Iteration
 from zmqdata.core.targets import outlives_host
 from zmqdata.messages import ClientHeartbeat, Lease
@@ -26,7 +26,7 @@ class Leases:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self._aware: set[str] = set()
-        self._spoken: dict[int, float] = {}
+        self._hearing: dict[int, Hearing] = {}
 
     def grant(self, iteration: Iteration) -> Lease:
         """What the clients of an iteration are told; a free one where nobody else would ever be given what one holds.
@@ -53,28 +53,26 @@ class Leases:
         When all fall silent together it is most likely that we were cut off, or all of them by one cable: that time
         tells of nobody that it is dead.
         """
-        quiet = now - self._spoken.get(iteration.iteration, now)
-        lost = quiet if self._is_deaf(iteration, now) else 0.0
-        self._spoken[iteration.iteration] = now
-        return lost
+        quiet = self._hearing_of(iteration).heard(now)
+        return 0.0 if self.grant(iteration).free else quiet
 
     def listen(self, now: float) -> None:
         """Begins to listen anew, to the clients of all iterations."""
-        self._spoken = dict.fromkeys(self._spoken, now)
+        for hearing in self._hearing.values():
+            hearing.heard(now)
 
     def hears(self, iteration: Iteration, now: float) -> bool:
         """Whether any client of an iteration is there to be given what silent ones hold."""
-        return not self._is_deaf(iteration, now)
+        return self.grant(iteration).free or not self._hearing_of(iteration).is_deaf(now)
 
-    def _is_deaf(self, iteration: Iteration, now: float) -> bool:
+    def _hearing_of(self, iteration: Iteration) -> Hearing:
         # Who has a lease speaks three times while it lasts.
-        deaf = now - self._spoken.get(iteration.iteration, now) >= self.timeout / 2
-        return deaf and not self.grant(iteration).free
+        return self._hearing.setdefault(iteration.iteration, Hearing(self.timeout / 2))
 
     def resume(self, iterations: Iterable[Iteration], now: float) -> None:
         """A former dispatcher has told those that shared an iteration so."""
         for iteration in iterations:
-            self._spoken[iteration.iteration] = now
+            self._hearing_of(iteration).heard(now)
             if len(iteration.clients) > 1:
                 self._aware |= iteration.clients
 
@@ -92,4 +90,4 @@ class Leases:
 
     def forget_iteration(self, iteration: int) -> None:
         """Nobody reads an iteration any more."""
-        self._spoken.pop(iteration, None)
+        self._hearing.pop(iteration, None)

@@ -6,8 +6,11 @@ connection proves nothing for a moment (it may be made anew), then it counts as 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import takewhile
 
 from zmqdata.commands import Peer
 
@@ -16,7 +19,8 @@ from zmqdata.commands import Peer
 class Member:
     """A peer by the name it gave itself. ``unreachable``: since when there is no connection, None while there is.
 
-    ``noticed``: when somebody else has last heard it. ``peer`` is None while it was only heard of.
+    ``noticed``: when somebody else has last heard it; ``asked``: when it was last asked for a sign. ``peer`` is None
+    while it was only heard of.
     """
 
     name: str
@@ -24,6 +28,7 @@ class Member:
     heard: float
     noticed: float
     unreachable: float | None = None
+    asked: float = 0.0
 
     @property
     def sign(self) -> float:
@@ -49,17 +54,28 @@ class Hearing:
 
     def heard(self, now: float) -> float:
         """Somebody speaks. Returns for how many seconds before nobody did, if for too many."""
-        quiet = 0.0 if self.last is None else now - self.last
+        quiet = now - self.last if self.last is not None and self.is_deaf(now) else 0.0
         self.last = now
-        return quiet if quiet >= self.patience else 0.0
+        return quiet
+
+    def is_deaf(self, now: float) -> bool:
+        """Whether nobody has spoken for too long."""
+        return self.last is not None and now - self.last >= self.patience
 
 
 class Roster:
-    """The peers of one kind that count as alive."""
+    """The peers of one kind that count as alive.
+
+    Attributes:
+        members: in the order of their last words, so that those who are silent are found without a look at the others.
+        num_present: how many of them have spoken to us.
+    """
 
     def __init__(self) -> None:
-        self.members: dict[str, Member] = {}
+        self.members: OrderedDict[str, Member] = OrderedDict()
         self._by_peer: dict[Peer, str] = {}
+        self._unreachable: dict[str, None] = {}
+        self.num_present = 0
 
     def __contains__(self, name: str) -> bool:
         return name in self.members
@@ -67,36 +83,37 @@ class Roster:
     def __len__(self) -> int:
         return len(self.members)
 
-    @property
-    def num_present(self) -> int:
-        """How many have spoken to us."""
-        return sum(member.peer is not None for member in list(self.members.values()))
-
     def heard(self, name: str, peer: Peer, now: float) -> None:
         """Notes that ``name`` spoke through ``peer``, and adds it if it is new."""
         member = self.members.get(name)
         if member is None:
-            member = self.members[name] = Member(name, peer, now, now)
-        elif member.peer != peer:
+            member = self.members[name] = Member(name, None, now, now)
+        if member.peer != peer:
+            self.num_present += member.peer is None
             self._by_peer.pop(member.peer, None)
+            self._by_peer[peer] = name
         member.peer, member.heard, member.unreachable = peer, now, None
-        self._by_peer[peer] = name
+        self.members.move_to_end(name)
+        self._unreachable.pop(name, None)
 
     def expect(self, name: str, now: float, patience: float) -> None:
         """Counts on a peer that somebody else knew: without a word of it, its connection is lost in ``patience``."""
         self.members[name] = Member(name, None, now, now, now + patience)
+        self._unreachable[name] = None
 
-    def notice(self, name: str, now: float) -> None:
-        """Notes that somebody else hears ``name``, which may be out of our own reach."""
-        member = self.members.get(name)
-        if member is not None:
-            member.noticed = now
+    def notice(self, names: Iterable[str], now: float) -> None:
+        """Notes that somebody else hears these, which may be out of our own reach."""
+        members = self.members
+        for name in names:
+            if name in members:
+                members[name].noticed = now
 
     def lost_contact(self, peer: Peer, now: float) -> None:
         """Notes that nothing can be sent to ``peer`` at present."""
         name = self._by_peer.get(peer)
         if name is not None and self.members[name].unreachable is None:
             self.members[name].unreachable = now
+            self._unreachable[name] = None
 
     def peer(self, name: str) -> Peer | None:
         """Where to send to ``name``; None when it is not alive."""
@@ -104,23 +121,35 @@ class Roster:
         return None if member is None else member.peer
 
     def silent(self, now: float, seconds: float) -> list[Member]:
-        """Those not heard for at least this long."""
-        return [member for member in self.members.values() if now - member.heard >= seconds]
+        """Those not heard for at least this long, the most silent one first."""
+        return list(takewhile(lambda member: now - member.heard >= seconds, self.members.values()))
+
+    def doubtful(self, now: float, seconds: float, most: int) -> list[Member]:
+        """Those of them to ask for a sign now, at most so many: who has given none, and was not asked, for longest."""
+        found = nsmallest(most, self.silent(now, seconds), key=lambda member: max(member.heard, member.asked))
+        for member in found:
+            member.asked = now
+        return found
 
     def disconnected(self, now: float, seconds: float) -> list[Member]:
         """Those without a connection for at least this long."""
-        return [m for m in self.members.values() if m.unreachable is not None and now - m.unreachable >= seconds]
+        lost = [self.members[name] for name in self._unreachable]
+        return [one for one in lost if one.unreachable is not None and now - one.unreachable >= seconds]
 
     def remove(self, name: str) -> None:
         """Forgets a peer."""
         member = self.members.pop(name, None)
         if member is not None:
             self._by_peer.pop(member.peer, None)
+            self._unreachable.pop(name, None)
+            self.num_present -= member.peer is not None
 
-    def forgive(self, seconds: float, names: Iterable[str] | None = None) -> None:
+    def forgive(self, seconds: float, now: float, names: Iterable[str] | None = None) -> None:
         """Discounts time in which we ourselves did not listen: silence then was ours. ``names``: whose; None: all."""
         for member in [self.members[name] for name in (self.members if names is None else names)]:
-            member.heard += seconds
-            member.noticed += seconds
+            member.heard = min(now, member.heard + seconds)
+            member.noticed = min(now, member.noticed + seconds)
             if member.unreachable is not None:
-                member.unreachable += seconds
+                member.unreachable = member.unreachable + seconds
+        for member in sorted(self.members.values(), key=lambda one: one.heard):
+            self.members.move_to_end(member.name)

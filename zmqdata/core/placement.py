@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from zmqdata import messages as m
+from zmqdata.core.loads import Loads
 from zmqdata.core.state import DispatcherState, Iteration, Task
-from zmqdata.core.targets import effective_target, may_read, outlives_host
+from zmqdata.core.targets import effective_target, is_for_all, may_read, outlives_host
 
 MOST_STREAMS = 3
 """How many streams of saves a worker writes at a time (tf.data's worker_max_concurrent_snapshots)."""
@@ -36,13 +37,6 @@ class WorkerFacts:
     rate: float = 0.0
     draining: bool = False
 
-    def drop(self, task: int) -> None:
-        """Forgets a task that is not here any more."""
-        self.tasks.discard(task)
-        self.writing.discard(task)
-        self.suspects.discard(task)
-        self.leases.pop(task, None)
-
 
 class Places(Protocol):
     """The configured workers in their order."""
@@ -66,6 +60,8 @@ class NoPlaces:
 class Placement:
     """The living workers, and which of them a task may go to.
 
+    There may be thousands of them, and as many tasks: what is asked at each event looks at none but those it is about.
+
     Args:
         places: the configured workers, whose order decides who reads which static part.
         colocated: whether clients and workers are deployed in pairs.
@@ -79,11 +75,49 @@ class Placement:
         self.places = places or NoPlaces()
         self.colocated = colocated
         self.most_streams = most_streams
+        self._at: dict[str, dict[str, None]] = {}
+        self._loads = Loads()
+        self._staying = dict.fromkeys(("ANY", "AUTO", "LOCAL"), 0)
+
+    # --- workers come and go
+
+    def add(self, name: str, facts: WorkerFacts) -> None:
+        """Takes in a worker, which hosts nothing yet."""
+        self.facts[name] = facts
+        self._at.setdefault(facts.address, {})[name] = None
+        self._loads.put(name, len(facts.tasks))
+        self._count(facts, 1)
+
+    def remove(self, name: str) -> WorkerFacts:
+        """Forgets a worker; returns what was known of it."""
+        facts = self.facts.pop(name)
+        self._loads.remove(name)
+        if not facts.draining:
+            self._count(facts, -1)
+        del self._at[facts.address][name]
+        if not self._at[facts.address]:
+            del self._at[facts.address]
+        return facts
+
+    def drain(self, name: str) -> None:
+        """Gives a worker that will leave no more tasks."""
+        facts = self.facts[name]
+        if not facts.draining:
+            facts.draining = True
+            self._count(facts, -1)
+
+    def _count(self, facts: WorkerFacts, more: int) -> None:
+        for target in self._staying:
+            self._staying[target] += more * is_for_all(target, facts.tags)
+
+    def is_at(self, address: str) -> bool:
+        """Whether there is a worker at an address."""
+        return address in self._at
 
     def restore(self, state: DispatcherState) -> None:
         """Takes over the workers of a former dispatcher, with the tasks that they host."""
         for name, worker in state.workers.items():
-            self.facts[name] = WorkerFacts(worker.address, worker.tags, worker.python)
+            self.add(name, WorkerFacts(worker.address, worker.tags, worker.python))
         for task in state.tasks.values():
             if task.worker and not task.settled:
                 self.take(task.worker, task, state.iterations[task.iteration])
@@ -92,10 +126,23 @@ class Placement:
         """Notes that a worker hosts a task."""
         facts = self.facts[worker]
         facts.tasks.add(task.task)
+        self._loads.put(worker, len(facts.tasks))
         if iteration.saving is not None:
             facts.writing.add(task.task)
         if task.deaths:
             facts.suspects.add(task.task)
+
+    def drop(self, worker: str, task: int) -> None:
+        """Notes that a worker, if it is still known, does not host a task any more."""
+        facts = self.facts.get(worker)
+        if facts is None:
+            return
+        for tasks in (facts.tasks, facts.writing, facts.suspects):
+            tasks.discard(task)
+        facts.leases.pop(task, None)
+        self._loads.put(worker, len(facts.tasks))
+
+    # --- who may
 
     @property
     def num_shards(self) -> int:
@@ -108,9 +155,8 @@ class Placement:
 
     def may_host(self, worker: str, iteration: Iteration) -> bool:
         """Whether there is, or may come, a client that reads from a worker."""
-        facts = self.facts[worker]
-        local = set().union(*iteration.local_workers.values())
-        return may_read(self.target(iteration), facts.address, facts.tags, local)
+        facts, target = self.facts[worker], self.target(iteration)
+        return is_for_all(target, facts.tags) or any(facts.address in own for own in iteration.local_workers.values())
 
     def takes_tasks(self, worker: str, iteration: Iteration) -> bool:
         """Whether a worker that may host tasks of an iteration will stay, so that it can be given one."""
@@ -122,39 +168,58 @@ class Placement:
 
     def hosts(self, iteration: Iteration) -> int:
         """How many workers may host tasks of an iteration."""
-        return sum(self.takes_tasks(worker, iteration) for worker in self.facts)
+        target = self.target(iteration)
+        beside = {name for own in iteration.local_workers.values() for at in own for name in self._at.get(at, ())}
+        others = [self.facts[name] for name in beside if not is_for_all(target, self.facts[name].tags)]
+        return self._staying[target] + sum(not facts.draining for facts in others)
 
-    def may_read(self, client: str, worker: str, iteration: Iteration) -> bool:
-        """Whether a client reads from a worker."""
-        facts = self.facts.get(worker)
-        local = iteration.local_workers.get(client, ())
-        return facts is None or may_read(self.target(iteration), facts.address, facts.tags, local)
+    def idle(self, iteration: Iteration) -> list[str]:
+        """The workers that host nothing of an iteration."""
+        return [name for name in self.facts if not iteration.hosts.has(name)]
+
+    def reader(self, client: str, iteration: Iteration) -> Callable[[str], bool]:
+        """What says whether a client reads from a worker."""
+        target, local = self.target(iteration), iteration.local_workers.get(client, ())
+
+        def reads(worker: str) -> bool:
+            facts = self.facts.get(worker)
+            return facts is None or may_read(target, facts.address, facts.tags, local)
+
+        return reads
 
     def is_place_of(self, task: Task, worker: str) -> bool:
         """Whether a worker is the one for a task, or as good as any.
 
         A job that goes on from a state may have more parts than this cluster has places: they go round.
         """
-        if task.shard is None or not len(self.places):
-            return task.shard is None
-        return self.places.index(self.facts[worker].address) == task.shard % len(self.places)
+        return bool(self.parts_of(worker, [task]))
+
+    def parts_of(self, worker: str, tasks: Sequence[Task]) -> list[Task]:
+        """Those of some tasks of which a worker is the place."""
+        count = len(self.places)
+        place = self.places.index(self.facts[worker].address) if count and tasks else None
+        return [one for one in tasks if one.shard is None or (place is not None and one.shard % count == place)]
 
     def stays(self, task: Task, iteration: Iteration) -> bool:
         """Whether a task must wait for its own worker: the part of the input beside one client is for that client."""
         return task.shard is not None and self.target(iteration) == "LOCAL"
 
+    # --- who shall
+
     def share_of(self, worker: str, iteration: Iteration, orphans: Sequence[Task]) -> list[Task]:
         """What a worker should host beside its own of a fixed number of tasks: orphans, then some of other hosts."""
-        hosted = self._hosted(iteration)
-        share = -(-(len(orphans) + sum(map(len, hosted.values()))) // len(hosted))
-        found = list(orphans[: max(0, share - len(hosted[worker]))])
-        return found + self._surplus(worker, hosted, found)
+        hosted, hosts = self._hosted(iteration), self.hosts(iteration)
+        share = -(-(len(orphans) + sum(map(len, hosted.values()))) // hosts)
+        found = list(orphans[: max(0, share - len(hosted.get(worker, ())))])
+        return found + self._surplus(worker, hosted, found, hosts)
 
-    def _surplus(self, worker: str, hosted: dict[str, list[Task]], found: Sequence[Task]) -> list[Task]:
+    def _surplus(
+        self, worker: str, hosted: dict[str, list[Task]], found: Sequence[Task], hosts: int
+    ) -> list[Task]:
         """What others have too much of. A task that has made all it has costs its host little, and stays there."""
         running = {name: [task for task in tasks if task.total is None] for name, tasks in hosted.items()}
-        count = len(running.pop(worker)) + sum(task.total is None for task in found)
-        share = -(-(count + sum(map(len, running.values()))) // len(hosted))
+        count = len(running.pop(worker, ())) + sum(task.total is None for task in found)
+        share = -(-(count + sum(map(len, running.values()))) // hosts)
         surplus: list[Task] = []
         while running and count < share:
             most = max(running.values(), key=len)
@@ -164,6 +229,14 @@ class Placement:
             count += 1
         return surplus
 
+    def _hosted(self, iteration: Iteration) -> dict[str, list[Task]]:
+        """The tasks of each worker that has any, and may get more."""
+        hosted: dict[str, list[Task]] = {}
+        for task in iteration.live_tasks:
+            if task.worker in self.facts and self.takes_tasks(task.worker, iteration):
+                hosted.setdefault(task.worker, []).append(task)
+        return hosted
+
     def spare(self, iteration: Iteration) -> Task | None:
         """A task for a worker that has none: of the one that hosts the most, if it hosts several.
 
@@ -171,30 +244,32 @@ class Placement:
         """
         if iteration.num_shards or iteration.saving is not None or not outlives_host(iteration.job):
             return None
-        hosted = [[task for task in tasks if task.total is None] for tasks in self._hosted(iteration).values()]
-        most = max(hosted, key=len, default=[])
-        return most[-1] if len(most) > 1 else None
-
-    def _hosted(self, iteration: Iteration) -> dict[str, list[Task]]:
-        """The tasks of each worker that may get more."""
-        hosted: dict[str, list[Task]] = {name: [] for name in self.facts if self.takes_tasks(name, iteration)}
-        for task in iteration.live_tasks:
-            if task.worker in hosted:
-                hosted[task.worker].append(task)
-        return hosted
+        for name in iteration.hosts.running.heaviest() if iteration.hosts.running.most() > 1 else ():
+            if name in self.facts and self.takes_tasks(name, iteration):
+                running = iteration.hosts.running_of(name)
+                return iteration.tasks[running[-1]] if len(running) > 1 else None
+        return None
 
     def best(self, task: Task, iteration: Iteration) -> str | None:
         """The worker with the fewest tasks among those that may host this one; None when there is none.
 
         A task at which a process died is kept apart from others, as it may take them along.
         """
-        able = [worker for worker in self.facts if self.takes_tasks(worker, iteration)]
-        able = [worker for worker in able if self.has_room(worker, iteration)]
-        if self.stays(task, iteration):
-            able = [worker for worker in able if self.is_place_of(task, worker)]
-        return min(able, key=lambda worker: (*self._objections(worker, task), worker), default=None)
+        found, least = None, (True, True)
+        for worker in self._loads.lightest():
+            if not self._is_able(worker, task, iteration):
+                continue
+            objections = self._objections(worker, task)
+            if objections == (False, False):
+                return worker
+            if found is None or objections < least:
+                found, least = worker, objections
+        return found
 
-    def _objections(self, worker: str, task: Task) -> tuple[bool, bool, int]:
+    def _is_able(self, worker: str, task: Task, iteration: Iteration) -> bool:
+        able = self.takes_tasks(worker, iteration) and self.has_room(worker, iteration)
+        return able and (not self.stays(task, iteration) or self.is_place_of(task, worker))
+
+    def _objections(self, worker: str, task: Task) -> tuple[bool, bool]:
         facts = self.facts[worker]
-        endangered = bool(facts.tasks if task.deaths else facts.suspects)
-        return task.task in facts.shunned, endangered, len(facts.tasks)
+        return task.task in facts.shunned, bool(facts.tasks if task.deaths else facts.suspects)

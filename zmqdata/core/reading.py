@@ -7,15 +7,18 @@ reads is ``core.stepping``'s affair.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.credit import Window
+from zmqdata.core.credit import FIRST_ELEMENTS, TOTAL_BYTES, Window
 from zmqdata.core.handedout import HandedOut, Runs
 from zmqdata.core.ordering import Ordering
 from zmqdata.core.ranges import RangeSet
+
+Grants = dict[str, list[m.StreamGrant]]
+"""What workers are told, by their addresses."""
 
 
 @dataclass
@@ -60,6 +63,7 @@ class Reading:
     """
 
     views: tuple[m.View, ...] = ()
+    _first_elements, _most_bytes = FIRST_ELEMENTS, TOTAL_BYTES
     ordering: Ordering | None = None
 
     def __init__(self, max_outstanding: int | None, do: Callable[[object], None]) -> None:
@@ -82,7 +86,7 @@ class Reading:
         task = self.tasks.get(number)
         if task is None:
             place = m.TaskPlace(number, 0, "", "")
-            task = self.tasks[number] = ReadTask(place, Window(self._max_outstanding))
+            task = self.tasks[number] = ReadTask(place, Window(self._max_outstanding, self._first_elements))
         return task
 
     @property
@@ -196,8 +200,8 @@ class Reading:
             f"{window.told_bytes})"
         )
 
-    def hand_out(self, event: c.HandedOut) -> m.StreamGrant | None:
-        """Counts what the training loop has taken; returns a grant that the worker should know at once."""
+    def hand_out(self, event: c.HandedOut) -> Grants:
+        """Counts what the training loop has taken; returns grants that workers should know at once, by address."""
         count = event.stop - event.first
         task = self.tasks[event.task]
         if count:
@@ -206,12 +210,21 @@ class Reading:
         task.waiting -= count
         self.waiting -= count
         if task.place.attempt != event.attempt:
-            return None
+            return {}
         task.window.hand_out(count, event.size)
-        if not task.waiting and not task.ended:
-            task.window.widen(len(self.unended))
-        worth_telling = not task.waiting or task.window.worth_telling
-        return self._grant(task) if task.place.address and worth_telling else None
+        starved = self._starved(task)
+        for one in starved:
+            if not one.ended:
+                one.window.widen(len(self.unended), self._most_bytes)
+        grants: Grants = {}
+        for one in starved or [task] * task.window.worth_telling:
+            if one.place.address:
+                grants.setdefault(one.place.address, []).append(self._grant(one))
+        return grants
+
+    def _starved(self, task: ReadTask) -> Sequence[ReadTask]:
+        """The tasks of which the training loop could have used more, after it has taken something of one."""
+        return () if task.waiting else (task,)
 
     # --- where it stands
 

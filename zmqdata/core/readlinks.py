@@ -41,7 +41,7 @@ class LinkProfile:
 
 @dataclass
 class ReadLink:
-    """The link to one worker. ``seen`` is the number of its last message.
+    """The link to one worker. ``seen`` is the number of its last message; ``shares``: its memory is mapped.
 
     ``progress`` is when it was last known to lack nothing, ``asked`` and ``granted`` when we last spoke. ``refused``:
     since when the worker cannot have one more, and ``reason`` why; ``noted``: when that was last said. ``patience``:
@@ -53,6 +53,7 @@ class ReadLink:
     replaces: str = ""
     have_through: int = 0
     opened: bool = False
+    shares: bool = False
     seen: int = 0
     asked: float = 0.0
     granted: float = 0.0
@@ -113,15 +114,18 @@ class ReadLinks:
             elif now - link.granted >= REPEAT:
                 self._grant_all(link, now)
 
-    def grant(self, address: str, stream: m.StreamGrant) -> None:
-        """Tells the worker at an address how far one of its streams may go."""
+    def grant(self, address: str, *streams: m.StreamGrant) -> None:
+        """Tells the worker at an address how far some of its streams may go."""
         link = self.by_address.get(address)
         if link is not None and link.opened:
-            self._do(c.Send(address, m.Grant(link.name, link.seen, (stream,))))
+            self._do(c.Send(address, self._grant(link, streams)))
 
     def _grant_all(self, link: ReadLink, now: float) -> None:
         link.granted = now
-        self._do(c.Send(link.address, m.Grant(link.name, link.seen, self._streams(link.address))))
+        self._do(c.Send(link.address, self._grant(link, self._streams(link.address))))
+
+    def _grant(self, link: ReadLink, streams: tuple[m.StreamGrant, ...]) -> m.Grant:
+        return m.Grant(link.name, link.seen, streams, len(self.by_address), link.shares)
 
     # --- making and dropping
 
@@ -190,7 +194,14 @@ class ReadLinks:
         if link is not None and not link.opened:
             self._note_sign(link, now)
             link.opened, link.progress = True, now
-            self._do(c.ConnectLink(link.name, message.address, message.secret))
+            self._do(c.ConnectLink(link.name, message.address, message.secret, message.memory))
+            self._grant_all(link, now)
+
+    def mapped(self, event: c.MemoryMapped, now: float) -> None:
+        """The memory of a link can be read: the worker may use it."""
+        link = self.by_name.get(event.link)
+        if link is not None:
+            link.shares = True
             self._grant_all(link, now)
 
     def refused(self, message: m.LinkRefused, now: float) -> None:

@@ -17,7 +17,7 @@ from zmqdata.core.checkpoints import Past, joined, useful
 from zmqdata.core.outbox import derived
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import rounds_before
-from zmqdata.core.splits import MOST_REPETITIONS, Ledger
+from zmqdata.core.splits import MOST_REPETITIONS, Ledger, SplitCursor
 from zmqdata.core.state import Iteration
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.splits import IndexSplits, Split, SplitSource
@@ -120,11 +120,10 @@ def _lacks_task(past: Past, new: Beginning) -> bool:
     if past.num_shards:
         return False
     for source, described in enumerate(new.sources):
-        repetition, following, returned = _cursor(past, source, described, _spent(past, source))
-        count = described.count if isinstance(described, IndexSplits) else OPEN_END
-        left = {split.repetition for split in returned}
-        if count is None or following < count:
-            left.add(repetition)
+        cursor = _cursor(past, source, described, _spent(past, source))
+        left = {split.repetition for split in cursor.returned}
+        if cursor.remaining(cursor.repetition) != 0:
+            left.add(cursor.repetition)
         ledgers = [Ledger(list(task.ledger[source])) for task in past.tasks.values() if task.total is None]
         if any(all(ledger.ends(one) for ledger in ledgers) for one in left):
             return True
@@ -139,7 +138,8 @@ def _cursors(past: Past, new: Beginning, numbers: dict[int, int]) -> Iterator[u.
     for source, described in enumerate(new.sources):
         spent = _spent(past, source)
         if past.job.num_tasks is None:
-            yield u.RestoreCursorUpdate(new.iteration, source, *_cursor(past, source, described, spent))
+            one = _cursor(past, source, described, spent)
+            yield u.RestoreCursorUpdate(new.iteration, source, one.repetition, one.next, tuple(one.returned))
             continue
         for index, task in numbers.items():
             part = past.tasks.get(index)
@@ -148,10 +148,8 @@ def _cursors(past: Past, new: Beginning, numbers: dict[int, int]) -> Iterator[u.
             yield u.RestoreCursorUpdate(new.iteration, source, repetition, following, (), task)
 
 
-def _cursor(
-    past: Past, source: int, described: SplitSource, spent: dict[int, RangeSet]
-) -> tuple[int, int, tuple[Split, ...]]:
-    """Where the iteration is in a source: the repetition, its next split, and those before it that nobody has."""
+def _cursor(past: Past, source: int, described: SplitSource, spent: dict[int, RangeSet]) -> SplitCursor:
+    """Where the iteration is in a source, with the splits before that place that nobody has."""
     taken = {repetition: ranges.copy() for repetition, ranges in spent.items()}
     for task in past.tasks.values():
         for split in task.ledger[source]:
@@ -165,7 +163,9 @@ def _cursor(
         stop = following if earlier == repetition or count is None else count
         gaps = taken.get(earlier, RangeSet()).missing(0, stop)
         returned += [Split(earlier, first, end) for first, end in gaps]
-    return repetition, following, tuple(returned)
+    cursor = SplitCursor(described)
+    cursor.restore(repetition, following, returned)
+    return cursor
 
 
 def _oldest(spent: dict[int, RangeSet], repetition: int) -> int:

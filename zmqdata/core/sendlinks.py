@@ -29,9 +29,10 @@ SPOKE_LATELY = 5.0
 class Link:
     """The data connection to one client. ``unseen`` holds what was sent and not yet seen, oldest first.
 
-    ``grants`` are the latest ones per task, also of tasks that have not come here yet; ``used``: whether there was ever
-    one. ``retired``: names of the last links to this client that are closed; a late ask must not open them again, since
-    their numbers have been used.
+    ``memory`` may be mapped by the client, and is when it ``shares`` it. ``grants`` are the latest ones per task, also
+    of tasks that have not come here yet; ``used``: whether there was ever one. ``retired``: names of the last links to
+    this client that are closed; a late ask must not open them again, since their numbers have been used.
+    ``links``: how many the client has, this one included.
     """
 
     name: str
@@ -40,11 +41,14 @@ class Link:
     reader: m.Reader
     address: str = ""
     secret: str = ""
+    memory: m.Memory | None = None
+    shares: bool = False
     sent: int = 0
     unseen: deque[tuple[m.OnLink, Any]] = field(default_factory=deque)
     grants: dict[int, m.StreamGrant] = field(default_factory=dict)
     used: bool = False
     retired: deque[str] = field(default_factory=lambda: deque(maxlen=RETIRED_KEPT))
+    links: int = 1
     made: float = 0.0
     heard: float = 0.0
 
@@ -107,7 +111,7 @@ class SendLinks:
         if link is not None:
             link.peer, link.heard = peer, now
             if link.bound:
-                self._do(c.Send(peer, m.LinkOpened(link.name, link.address, link.secret)))
+                self._tell_opened(link)
             return
         before = self.by_client.get(ask.client)
         excess = "" if before is not None else self._excess(peer)
@@ -153,12 +157,15 @@ class SendLinks:
             self._forget_unused(link)
             self._free_silent(now)
             return None
-        link.address, link.secret, link.heard = event.address, event.secret, now
-        self._do(c.Send(link.peer, m.LinkOpened(link.name, link.address, link.secret)))
+        link.address, link.secret, link.memory, link.heard = event.address, event.secret, event.memory, now
+        self._tell_opened(link)
         again, link.unseen = link.unseen, deque()
         for header, frames in again:
             self._push(link, header, frames)
         return link
+
+    def _tell_opened(self, link: Link) -> None:
+        self._do(c.Send(link.peer, m.LinkOpened(link.name, link.address, link.secret, link.memory)))
 
     def granted(self, peer: c.Peer, grant: m.Grant, now: float) -> Link | None:
         """The link of a grant, after noting what its client has seen; None when there is none."""
@@ -166,8 +173,11 @@ class SendLinks:
         if link is None:
             self._refuse_unknown(peer, grant.link)
             return None
-        link.peer, link.heard = peer, now
+        link.peer, link.heard, link.links = peer, now, grant.links
         link.seen(grant.seen)
+        if grant.shares and link.memory is not None and not link.shares:
+            link.shares = True
+            self._do(c.ShareMemory(link.name))
         for stream in grant.streams:
             link.keep(stream)
         return link

@@ -92,8 +92,7 @@ def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
     for source, ledger in enumerate(task.ledger):
         cuts = task.cuts.get(source, 0)
         if ledger.length or cuts:
-            entries, behind = tuple(ledger.entries), (ledger.base, ledger.before)
-            yield u.RestoreLedgerUpdate(number, source, entries, cuts, *behind)
+            yield u.RestoreLedgerUpdate(number, source, tuple(ledger.entries), cuts, ledger.base)
     for state in task.states:
         yield u.TakeStateUpdate(number, state)
     if task.delivered:

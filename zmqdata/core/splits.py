@@ -15,6 +15,7 @@ from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
 
 RAMP_SECONDS = 0.25
 STEADY_SECONDS = 10.0
+FIRST_OWN = 64
 MOST_REPETITIONS = 16
 """Of a source, those with splits that were used up: so many are told apart, older ones are over."""
 
@@ -191,6 +192,16 @@ def lease_size(previous: int, seconds: float, remaining: int | None, tasks: int)
     return max(1, size)
 
 
+def own_lease_size(previous: int, seconds: float) -> int:
+    """How many splits a task gets now that nobody else may get: there is nothing to share, only messages to save.
+
+    Args:
+        previous: size of the task's last lease, 0 for none.
+        seconds: how long the last lease lasted.
+    """
+    return lease_size(previous, seconds, None, 1) if previous else FIRST_OWN
+
+
 def lease_seconds(previous: int, pace: float, since: float) -> float:
     """How long a task's last lease lasts: by the pace that its runner has measured, or else by when it was given.
 
@@ -206,24 +217,18 @@ def lease_seconds(previous: int, pace: float, since: float) -> float:
 class Ledger:
     """The splits of one source that a task was given, in order, with the end marks. Entries are numbered for good.
 
-    ``base``: so many of the first entries, with ``before`` splits, are not kept: nobody will need them again.
-    ``spent`` counts what is in these, of all ledgers of the source.
+    ``base``: so many of the first entries are not kept: nobody will need them again. ``spent`` counts what is in
+    these, of all ledgers of the source.
     """
 
     entries: list[Split] = field(default_factory=list)
     base: int = 0
-    before: int = 0
     spent: SpentSplits = field(default_factory=SpentSplits, compare=False)
 
     @property
     def length(self) -> int:
         """The number of entries, with those that are not kept."""
         return self.base + len(self.entries)
-
-    @property
-    def num_splits(self) -> int:
-        """How many splits the task was given, and has not given back."""
-        return self.before + sum(split.size for split in self.entries)
 
     def ends(self, repetition: int) -> bool:
         """Whether the task was told that a repetition is over; what came of it then, its source would not look at.
@@ -246,7 +251,6 @@ class Ledger:
         """Forgets the entries below this number."""
         count = base - self.base
         if count > 0:
-            self.before += sum(split.size for split in self.entries[:count])
             for split in self.entries[:count]:
                 self.spent.add(split)
             del self.entries[:count]

@@ -12,6 +12,7 @@ from typing import Any
 
 from zmqdata import updates as u
 from zmqdata.core.lineage import keep_needed
+from zmqdata.core.loads import Hosts
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import Rounds
 from zmqdata.core.saved import SavedChunk, Saving
@@ -71,9 +72,8 @@ class Iteration:
     ``local_workers`` are, per client, the addresses of workers in its process. ``failure``: the error that keeps it
     from going on, its text, and what is known of a pipeline that is at fault. ``saving``: it has no clients, its
     elements are saved. ``running`` and ``ended`` count the live tasks whose total is not, and is, known.
-    ``spent``: per source, the splits that no ledger has any more.
-    A coordinated job has ``rounds``, which elements of its tasks are then numbered by, and ``consumers``: the client
-    that reads as each of them.
+    ``hosts``: where the live tasks are. ``spent``: per source, the splits that no ledger has any more.
+    A coordinated job has ``rounds``, which number the elements of its tasks, and ``consumers``: who reads as each.
     """
 
     iteration: int
@@ -94,6 +94,8 @@ class Iteration:
     consumers: dict[int, str] = field(default_factory=dict)
     spent: list[SpentSplits] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
+    hosts: Hosts = field(default_factory=Hosts)
+    next_index: int = 0
 
     @property
     def live_tasks(self) -> list[Task]:
@@ -209,15 +211,14 @@ class DispatcherState:
             self._rounds(update.iteration).seats[update.consumer] = update.client
 
     def _close_client(self, update: u.CloseClientUpdate) -> None:
-        iteration = self.client_iteration.pop(update.client, None)
-        if iteration in self.iterations:
-            self.iterations[iteration].clients.discard(update.client)
-            self.iterations[iteration].local_workers.pop(update.client, None)
-            for task in self.iterations[iteration].tasks.values():
+        iteration = self.iterations.get(self.client_iteration.pop(update.client, -1))
+        if iteration is not None:
+            iteration.clients.discard(update.client)
+            iteration.local_workers.pop(update.client, None)
+            for task in iteration.tasks.values():
                 task.held.pop(update.client, None)
-            consumers = self.iterations[iteration].consumers
-            for consumer in [index for index, client in consumers.items() if client == update.client]:
-                del consumers[consumer]
+            for consumer in [index for index, client in iteration.consumers.items() if client == update.client]:
+                del iteration.consumers[consumer]
         self._depart(update.client)
 
     def _depart(self, client: str) -> None:
@@ -230,14 +231,15 @@ class DispatcherState:
         ledger = [Ledger(spent=spent) for spent in iteration.spent]
         task = Task(update.task, update.iteration, update.seed, ledger, shard=update.shard)
         # One that is left out was never heard of by those who began this iteration from their checkpoints.
-        following = max((one.index + 1 for one in iteration.tasks.values()), default=0)
-        task.index = following if update.index is None else update.index
+        task.index = iteration.next_index if update.index is None else update.index
+        iteration.next_index = max(iteration.next_index, task.index + 1)
         if iteration.job.num_tasks is not None:
             first, step = update.shard or 0, iteration.job.num_tasks
             task.cursors = [
                 SplitCursor(one.source, names=one.names, first=first, step=step) for one in iteration.cursors
             ]
         iteration.tasks[task.task] = task
+        iteration.hosts.place(task.task, "")
         iteration.running += 1
         self.tasks[task.task] = task
         self.next_task = update.task + 1
@@ -247,9 +249,11 @@ class DispatcherState:
         if update.attempt != task.attempt:
             task.cuts.clear()
         task.attempt, task.worker = update.attempt, update.worker
+        iteration = self.iterations[task.iteration]
+        iteration.hosts.place(task.task, update.worker)
         if not update.worker:
             task.held = {}
-            self.iterations[task.iteration].tally.lose_host(task.task)
+            iteration.tally.lose_host(task.task)
 
     def _assign_splits(self, update: u.AssignSplitsUpdate) -> None:
         task = self.tasks[update.task]
@@ -259,7 +263,7 @@ class DispatcherState:
         cursor = iteration.cursor(task, update.source)
         repetition = cursor.repetition
         cursor.advance(update.split)
-        if cursor.repetition != repetition:
+        if cursor.repetition != repetition and cursor.names:
             places = [iteration.cursor(one, update.source).repetition for one in iteration.tasks.values()]
             cursor.forget_names(min(places))
 
@@ -276,7 +280,7 @@ class DispatcherState:
     def _restore_ledger(self, update: u.RestoreLedgerUpdate) -> None:
         task = self.tasks[update.task]
         spent = self.iterations[task.iteration].spent[update.source]
-        task.ledger[update.source] = Ledger(list(update.splits), update.base, update.before, spent)
+        task.ledger[update.source] = Ledger(list(update.splits), update.base, spent)
         if update.cuts:
             task.cuts[update.source] = update.cuts
 
@@ -302,12 +306,14 @@ class DispatcherState:
         task = self.tasks[update.task]
         self._uncount(task)
         task.total, task.dropped, task.left_out = update.total, update.dropped, update.left_out
+        self.iterations[task.iteration].hosts.end(task.task)
         self.iterations[task.iteration].ended += 1
         self._let_go(task)
 
     def _remove_task(self, update: u.RemoveTaskUpdate) -> None:
         task = self.tasks[update.task]
         self._uncount(task)
+        self.iterations[task.iteration].hosts.remove(task.task)
         task.removed = True
         self._let_go(task)
 
@@ -322,10 +328,8 @@ class DispatcherState:
 
     def _uncount(self, task: Task) -> None:
         iteration = self.iterations[task.iteration]
-        if task.total is None:
-            iteration.running -= 1
-        else:
-            iteration.ended -= 1
+        iteration.running -= task.total is None
+        iteration.ended -= task.total is not None
 
     def _deliver(self, update: u.DeliverUpdate) -> None:
         task = self.tasks[update.task]
@@ -337,7 +341,7 @@ class DispatcherState:
         self.iterations[update.iteration].tally.repeats[update.client] = update.count
 
     def _restore_tally(self, update: u.RestoreTallyUpdate) -> None:
-        counts = (dict(update.splits), update.rehosted, dict(update.delivered), dict(update.repeats))
+        counts = dict(update.splits), update.rehosted, dict(update.delivered), dict(update.repeats)
         self.iterations[update.iteration].tally = Tally(*counts)
 
     def _create_view(self, update: u.CreateViewUpdate) -> None:

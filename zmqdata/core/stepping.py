@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.credit import IN_TURN_BYTES, IN_TURN_ELEMENTS
 from zmqdata.core.handedout import Runs
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.reading import Reading, ReadTask
+from zmqdata.core.reading import Grants, Reading, ReadTask
 from zmqdata.core.rounds import Run, rounds_before, run_at, turns_at
 
 Held = tuple[m.Block, object]
@@ -53,6 +54,8 @@ class Stepping(Reading):
         max_outstanding: most elements that each stream may have on its way; None: as its window says.
         do: takes the commands that result.
     """
+
+    _first_elements, _most_bytes = IN_TURN_ELEMENTS, IN_TURN_BYTES
 
     def __init__(self, max_outstanding: int | None, do: Callable[[object], None]) -> None:
         super().__init__(max_outstanding, do)
@@ -148,7 +151,7 @@ class Stepping(Reading):
         self._deliver(part.header, part.content, part.skip, part.stop)
         return True
 
-    def hand_out(self, event: c.HandedOut) -> m.StreamGrant | None:
+    def hand_out(self, event: c.HandedOut) -> Grants:
         count = event.stop - event.first
         while count:
             stretch = self._delivered[0]
@@ -158,6 +161,13 @@ class Stepping(Reading):
             if stretch.taken == stretch.count:
                 self._taken.append(self._delivered.popleft())
         return super().hand_out(event)
+
+    def _starved(self, task: ReadTask) -> Sequence[ReadTask]:
+        # While there is something to take, nobody waits for more of one task. Afterwards all are told at once.
+        if self.waiting:
+            return ()
+        unended = [self.tasks[number] for number in self.unended | {task.place.task}]
+        return [one for one in unended if not one.waiting and one.window.is_news]
 
     # --- where it stands
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from zmqdata.messages import JobParameters, TaskDefinition
 
@@ -38,13 +38,23 @@ def effective_target(job: JobParameters, colocated: bool) -> str:
     return job.target_workers
 
 
-def may_read(target: str, address: str, tags: Iterable[str], local: Collection[str]) -> bool:
+def may_read(target: str, address: str, tags: Collection[str], local: Collection[str]) -> bool:
     """Whether a client with these ``local`` workers reads from the worker at ``address``.
 
     Example:
         >>> may_read("AUTO", "tcp://b:1", ("colocated",), local=()), may_read("AUTO", "tcp://b:1", ("GPU",), local=())
         (False, True)
     """
-    if target == "ANY" or address in local:
-        return True
-    return target == "AUTO" and all(tag.upper() != COLOCATED for tag in tags)
+    return address in local or is_for_all(target, tags)
+
+
+def is_for_all(target: str, tags: Collection[str]) -> bool:
+    """Whether clients read from a worker with these tags wherever they are themselves.
+
+    Example:
+        >>> is_for_all("ANY", ("COLOCATED",)), is_for_all("AUTO", ()), is_for_all("LOCAL", ())
+        (True, True, False)
+    """
+    if target == "AUTO":
+        return not tags or all(tag.upper() != COLOCATED for tag in tags)
+    return target == "ANY"

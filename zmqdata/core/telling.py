@@ -55,6 +55,9 @@ class Telling:
         self._skipped: dict[str, int] = {}
         self._told_skipped = 0
         self.left_out: dict[int, int] = {}
+        self._poison: set[m.LeftOutElement] = set()
+        self._wanted = False
+        self._kept: list[c.Note] = []
 
     # --- when a client joins
 
@@ -63,20 +66,35 @@ class Telling:
         if message.client == client:
             self.awaited = message.missing
 
+    def wanted(self) -> None:
+        """The training loop begins to read: what it was to be told then is told."""
+        self._wanted = True
+        for note in self._kept:
+            self._do(note)
+        self._kept.clear()
+
+    def _say_to_reader(self, level: str, text: str) -> None:
+        """Says it once somebody reads: an iterator on which a state is loaded next has no use for it."""
+        note = c.Note(level, text)
+        if self._wanted:
+            self._do(note)
+        else:
+            self._kept.append(note)
+
     def joined(self, opened: m.IterationOpened) -> None:
-        """Tells what others have read before."""
+        """Tells what others have read before, when it is read from here."""
         self.awaited = ""
         if self.reader.consumer_index is not None:
             if opened.step:
                 who = f"consumer {self.reader.consumer_index} of job {self.job!r}"
-                self._do(c.Note("info", f"{who} goes on at step {opened.step}, where the one before it was"))
+                self._say_to_reader("info", f"{who} goes on at step {opened.step}, where the one before it was")
         elif opened.delivered and (opened.finished or not opened.shared):
             rest = "nothing is left" if opened.finished else "this client gets the rest"
             text = (
                 f"job {self.job!r}, repetition {self.repetition}: {opened.delivered} elements were delivered "
                 f"before this client joined; {rest}. Use another job_name to read it again from the beginning"
             )
-            self._do(c.Note("warning", text))
+            self._say_to_reader("warning", text)
 
     def given_up(self, why: str, held: int, unreported: int) -> None:
         """Tells that others were given what this client had, and that it joins again."""
@@ -107,6 +125,13 @@ class Telling:
                 "cross_trainer_cache_size_bytes, or this training job more time"
             )
             self._do(c.Note("warning", text))
+
+    def tell_poison(self, task_list: m.TaskList) -> None:
+        """Has what workers leave out because it brings them down in the iterator's quarantine, each element once."""
+        for element in task_list.left_out:
+            if element not in self._poison:
+                self._poison.add(element)
+                self._do(c.NoteLeftOut(element))
 
     def tell_left_out(self) -> None:
         """Tells, at the end, how many elements are missing because the pipeline leaves out what fails."""

@@ -81,13 +81,13 @@ class WorkerCore:
             c.StateTaken: self._state_taken,
             c.Exhausted: self._exhausted,
             c.TaskFailed: self._task_failed,
-            c.Busy: self._busy,
             c.LinkBound: self._link_bound,
             c.DrainRequested: self._drain,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
         }
         self._handlers.update(self.writing.events | self.feeding.events)
+        self._handlers.update(dict.fromkeys((c.Busy, c.Compressing), self._noticed))
         self._messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
             m.WorkerRegistered: lambda peer, message, now: self._registered(now),
             m.WorkerHeartbeatAnswered: self._heartbeat_answered,
@@ -306,13 +306,13 @@ class WorkerCore:
             self.writing.fail(task.dealing, event.failure)
             self._heartbeat(now)
 
-    def _busy(self, event: c.Busy, now: float) -> None:
+    def _noticed(self, event: c.Busy | c.Compressing, now: float) -> None:
         task = self._task(event)
         if task is not None:
-            task.busy, task.crumb = event.seconds, event.crumb
+            task.notice(event)
 
     def _allow(self, task: HostedTask) -> None:
-        if task.allow(self.profile.buffer_bytes, self.profile.cache_bytes, self._is_usable):
+        if task.allow(self.profile.buffer_bytes, self.profile.cache_bytes, self._is_usable, self._definitions):
             self._do(c.AllowProduction(*task.key, task.allowed, task.unread))
 
     # --- distribution

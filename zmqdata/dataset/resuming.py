@@ -10,6 +10,8 @@ import tempfile
 import warnings
 import zlib
 from collections.abc import Callable
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,14 @@ from zmqdata.dataset.depth import too_deep
 from zmqdata.dataset.drawing import difference, parameter_lines
 from zmqdata.errors import (
     DataLossError,
+    DataServiceError,
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
     UnimplementedError,
+    named_error,
 )
-from zmqdata.iterators import Context, holds_no_state, make_iterator, plain_state
+from zmqdata.iterators import Context, Restoring, holds_no_state, make_iterator, plain_state
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.nodes import Node
 from zmqdata.pipelines import Fingerprint
@@ -132,7 +136,9 @@ class DatasetIterator:
 
         A state has the newest 100 of them, which are there again when it is loaded.
 
-        What workers of the service leave out is in their logs and in ``zmqdata status --worker``, not here.
+        Of what workers of the service leave out, the elements are here that brought them down
+        (``distribute(on_poison="skip")``). Those that raised an exception there are in the workers' logs and in
+        ``zmqdata status --worker``.
 
         >>> from zmqdata.dataset import Dataset
         >>> iterator = iter(Dataset.range(3).map(lambda x: 1 // int(x - 1), on_error="skip"))
@@ -197,27 +203,47 @@ class DatasetIterator:
         Raises:
             FailedPreconditionError: the state belongs to another pipeline; the text shows the difference.
             InvalidArgumentError: it is no such state, or of a newer version.
+            DataLossError: the state of a distributed dataset is damaged.
+            DataServiceError: the service refuses it. Where that takes it longer to find out than a few seconds, each
+                ``next`` raises it instead.
+
+        Where the state itself is wrong the iterator goes on as it was; after a refusal ``next`` raises that, too.
 
         Ours.
         """
         saved = _checked(state)
         self._compare(saved, strict)
-        options = self._context.options
+        before = self._executor
+        restoring = Restoring(before.close)
         context = Context(
-            seed=saved.seed, fixed_seed=saved.fixed_seed, iteration=saved.iteration, options=options, restoring=True
+            seed=saved.seed,
+            fixed_seed=saved.fixed_seed,
+            iteration=saved.iteration,
+            options=self._context.options,
+            restoring=restoring,
         )
         context.quarantine.extend(saved.quarantine)
-        before = self._executor
-        if _reads_service(self._node):
-            before.close()  # nobody begins a job anew while somebody reads it, not even ourselves
+        try:
+            self._load(context, saved)
+        except DataServiceError as error:
+            if restoring.gave_way:
+                self.__next__ = partial(_refuse, type(error).__name__, str(error))
+            raise
+        before.close()
+        if restoring.checks:
+            # Operations may have nothing to ask the service for, and would hide that it has refused to go on.
+            self.__next__ = chain(self._executor, _LastLook(restoring)).__next__
+
+    def _load(self, context: Context, saved: SavedState) -> None:
         try:
             self._run(context, saved.position, restored=True)
+        except DataServiceError:
+            raise
         except (TypeError, ValueError, LookupError) as error:
             raise InvalidArgumentError(
                 f"the state does not fit the operations of this pipeline ({type(error).__name__}: {error}). It was "
                 f"taken from\n{difference(saved.pipeline, parameter_lines(self._node))}"
             ) from error
-        before.close()
 
     def _compare(self, saved: SavedState, strict: bool) -> None:
         if not strict:
@@ -287,12 +313,27 @@ class DatasetIterator:
         self.load_state_dict(_payload(content, os.fspath(path)), strict=strict)
 
 
-def _reads_service(node: Node) -> bool:
-    return node.refills or any(map(_reads_service, node.inputs))
-
-
 def _ended() -> Any:
     raise StopIteration
+
+
+def _refuse(name: str, text: str) -> Any:
+    raise named_error(name, text)
+
+
+class _LastLook:
+    """Stands behind the last element of a pipeline that was restored: an end that is none is raised, each time."""
+
+    def __init__(self, restoring: Restoring) -> None:
+        self._restoring = restoring
+
+    def __iter__(self) -> _LastLook:
+        return self
+
+    def __next__(self) -> Any:
+        for check in self._restoring.checks:
+            check()
+        raise StopIteration
 
 
 def _checked(state: Any) -> SavedState:

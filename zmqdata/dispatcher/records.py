@@ -18,6 +18,7 @@ from zmqdata.dispatcher.journalfile import JournalFile, JournalWriter
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import DataLossError, UnavailableError
 from zmqdata.messages import DatasetDescription
+from zmqdata.updates import Update
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ class Records:
         self._file = JournalFile(work_dir)
         self._writer = JournalWriter(self._file, lambda turn: post(lambda: self._written(turn)), self._cannot_write)
         self._waiting_since: float | None = None
+        self._facts: list[Update] = []
+        self._first: list[Callable[[], object]] = []
 
     def take_up(self, now: float) -> None:
         """Makes the core go on where the journal ends, and begins a new one.
@@ -104,13 +107,25 @@ class Records:
             self._cannot_write(error)
             return
         if updates:
-            if self._waiting_since is None:
-                self._waiting_since = time.monotonic()
+            if not self._facts:
+                # What else this turn of the loop brings is written together with them.
+                self._post(self._write)
+            self._facts += updates
             datasets = [one.description for one in updates if isinstance(one, u.RegisterDatasetUpdate)]
             digests = set().union(*map(digests_of, datasets))
-            self._writer.write(self._gate.turn, updates, [partial(self._store.sync, digest) for digest in digests])
-            if self._writer.wants_snapshot:
-                self._writer.replace(snapshot(self._core.state))
+            self._first += [partial(self._store.sync, digest) for digest in digests]
+
+    def _write(self) -> None:
+        """Has what was decided since the last time written: one record, and one wait for the disk at most."""
+        if not self._facts:
+            return
+        if self._waiting_since is None:
+            self._waiting_since = time.monotonic()
+        facts, self._facts = self._facts, []
+        first, self._first = self._first, []
+        self._writer.write(self._gate.turn, facts, first)
+        if self._writer.wants_snapshot:
+            self._writer.replace(snapshot(self._core.state))
 
     def _written(self, turn: int) -> None:
         freed = self._gate.written(turn)
@@ -141,4 +156,5 @@ class Records:
 
     def close(self) -> None:
         """Writes what is left and closes the file."""
+        self._write()
         self._writer.close()

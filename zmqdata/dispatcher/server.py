@@ -194,7 +194,7 @@ class DispatcherShell:
 
     def _send(self, command: c.Send) -> None:
         try:
-            self.router.send_multipart([cast(bytes, command.peer), *wire.pack(command.message)], zmq.NOBLOCK)
+            sockets.send_at_once(self.router, [cast(bytes, command.peer), *wire.pack(command.message)])
         except zmq.Again:
             log.debug("%r does not take its messages; one was left out", command.peer)
         except zmq.ZMQError as error:

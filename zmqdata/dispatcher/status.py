@@ -125,4 +125,5 @@ def _task(core: DispatcherCore, task: Task) -> dict[str, Any]:
         "busy_seconds": 0.0 if report is None else round(report.busy, 1),
         "busy_with": "" if report is None or report.crumb is None else what(report.crumb),
         "deaths": len(task.deaths),
+        "compressed": "" if report is None else report.compressed,
     }

@@ -39,9 +39,10 @@ from zmqdata.iterators import (
 )
 from zmqdata.iterators.base import (
     NO_STATE,
+    Bookmark,
     Context,
-    Cut,
     ElementIterator,
+    Restoring,
     Stackable,
     as_element,
     failure,
@@ -56,8 +57,9 @@ from zmqdata.iterators.random_access import element_at
 
 __all__ = [
     "Context",
-    "Cut",
+    "Bookmark",
     "ElementIterator",
+    "Restoring",
     "Stackable",
     "as_element",
     "element_at",

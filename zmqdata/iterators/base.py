@@ -41,10 +41,10 @@ def holds_no_state(state: Any) -> bool:
     return isinstance(state, str) and state == NO_STATE
 
 
-class Cut(ABC):
+class Bookmark(ABC):
     """In place of a state that is costly to work out: whoever saves it asks for its ``plain`` values.
 
-    A cut is light and may be noted as often as wanted; while it is alive it can be asked.
+    A bookmark is light and may be noted as often as wanted; while it is alive it can be asked.
     """
 
     @abstractmethod
@@ -53,9 +53,9 @@ class Cut(ABC):
 
 
 def plain_state(state: Any) -> Any:
-    """A state with all cuts in it worked out.
+    """A state with all bookmarks in it worked out.
 
-    >>> class Here(Cut):
+    >>> class Here(Bookmark):
     ...     def plain(self):
     ...         return "here"
     >>> plain_state([1, {"input": Here()}])
@@ -65,7 +65,7 @@ def plain_state(state: Any) -> Any:
         return {key: plain_state(value) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
         return [plain_state(value) for value in state]
-    return state.plain() if isinstance(state, Cut) else state
+    return state.plain() if isinstance(state, Bookmark) else state
 
 
 def is_end(error: BaseException) -> bool:
@@ -118,6 +118,51 @@ class Stackable(ElementIterator):
     def next_stacked(self, count: int) -> tuple[int, Any]:
         """At least one and up to ``count`` elements, stacked as ``batch`` would: their number, and they."""
 
+    def next_rows(self, count: int) -> list[Any]:
+        """At least one and up to ``count`` elements, as ``next`` would give them one by one."""
+        return rows_of(*self.next_stacked(count))
+
+
+def rows_of(count: int, stacked: Any) -> list[Any]:
+    """The elements that were stacked; arrays share memory with nothing but their neighbours' rows.
+
+    >>> rows_of(2, {"x": np.zeros((2, 1)), "y": (np.ones((2, 1)),)})
+    [{'x': array([0.]), 'y': (array([1.]),)}, {'x': array([0.]), 'y': (array([1.]),)}]
+    """
+    if isinstance(stacked, np.ndarray):
+        return list(stacked)
+    if isinstance(stacked, RaggedTensor):
+        return [stacked[index] for index in range(count)]
+    parts = stacked.values() if isinstance(stacked, dict) else stacked
+    rows = zip(*[rows_of(count, part) for part in parts], strict=True)
+    if isinstance(stacked, dict):
+        return [dict(zip(stacked, row, strict=True)) for row in rows]
+    kind = type(stacked)
+    return list(rows) if kind is tuple else [tuple.__new__(kind, row) for row in rows]
+
+
+class Restoring:
+    """What iterators of the service that are about to be restored have to do with the one in whose place they come.
+
+    Args:
+        give_way: ends that one. Nobody begins a job anew while somebody reads it, not even we ourselves.
+
+    Attributes:
+        gave_way: whether it has come to that.
+        checks: wait until it is known whether there is anything to go on with, and raise why not.
+    """
+
+    def __init__(self, give_way: Callable[[], None]) -> None:
+        self._give_way = give_way
+        self.gave_way = False
+        self.checks: list[Callable[[], None]] = []
+
+    def make_way(self) -> None:
+        """Before a job is begun anew."""
+        if not self.gave_way:
+            self.gave_way = True
+            self._give_way()
+
 
 @dataclass(frozen=True)
 class Context:
@@ -136,7 +181,7 @@ class Context:
         options: of the pipeline as a whole, see ``zmqdata.nodes.options_of``.
         quarantine: where operations note the elements that they left out; the newest 1000.
         watch: where they note which element they are at; None: nobody wants to know.
-        restoring: whether iterators are made in order to be restored: those of the service do not begin then.
+        restoring: None, unless iterators are made in order to be restored: those of the service do not begin then.
         nest: the place of the dataset of which this one was made by a function of an element; "": of none.
     """
 
@@ -151,7 +196,7 @@ class Context:
     quarantine: deque[Any] = field(default_factory=lambda: deque(maxlen=1000), compare=False, repr=False)
     watch: Watch | None = field(default=None, compare=False, repr=False)
     nest: str = ""
-    restoring: bool = False
+    restoring: Restoring | None = field(default=None, compare=False, repr=False)
 
     @property
     def place(self) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators.base import Context, Cut, Stackable, failure, is_end, make_iterator
+from zmqdata.iterators.base import Bookmark, Context, Stackable, failure, is_end, make_iterator
 from zmqdata.iterators.transforms import UnaryIterator
 from zmqdata.ragged import RaggedTensor, concatenate
 from zmqdata.shapes import without_width
@@ -38,7 +38,7 @@ class BatchIterator(UnaryIterator):
         self._least = node.batch_size if node.drop_remainder else 1
         self._stackable = self._input if isinstance(self._input, Stackable) else None
         self._notes: bool | None = None
-        self._broken_off: Cut | None = None
+        self._broken_off: Bookmark | None = None
 
     def __next__(self) -> Any:
         if self._stackable is not None:
@@ -53,7 +53,7 @@ class BatchIterator(UnaryIterator):
 
     def _next_elements(self) -> list[Any]:
         if self._notes is None:
-            self._notes = isinstance(self._input.state(), Cut)
+            self._notes = isinstance(self._input.state(), Bookmark)
         before = self._input.state() if self._notes else None
         try:
             return list(islice(self._input, self._size))

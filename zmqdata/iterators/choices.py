@@ -34,7 +34,7 @@ class CounterIterator(IndexedIterator):
     def __next__(self) -> Any:
         while self._next >= self._stop:
             self._advance()
-        self._next += 1
+        self._next += self._stride
         count = self._count
         self._count = count + 1
         number = self._start + count * self._step

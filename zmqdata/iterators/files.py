@@ -27,8 +27,8 @@ class ListFilesIterator(IndexedIterator):
     def __next__(self) -> str:
         if not self._listed:
             self._list()
-        start, _ = self._next_range(1)
-        return self._names[start - self._first]
+        (index,) = self._next_range(1)
+        return self._names[(index - self._first) // self._stride]
 
     def _list(self) -> None:
         names = nodes.matching_files(self._node.patterns)
@@ -45,6 +45,8 @@ class FilesIterator(IndexedIterator):
     A file that cannot be opened is the failure of one element.
     """
 
+    _is_within = True
+
     def __init__(self, node: Any, context: Context) -> None:
         super().__init__(context, len(node.filenames))
         self._node = node
@@ -59,14 +61,14 @@ class FilesIterator(IndexedIterator):
         try:
             self._file = open_binary(node.filenames[self._next], node.compression_type, node.buffer_size)
         except OSError as error:
-            self._next += 1
+            self._next += self._stride
             raise failure(node, error) from error
         return self._file
 
     def _end_file(self) -> None:
         self.close()
         self._offset = 0
-        self._next += 1
+        self._next += self._stride
 
     def state(self) -> Any:
         return [super().state(), self._offset]

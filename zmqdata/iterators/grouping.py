@@ -36,7 +36,7 @@ class ElementsIterator(IndexedIterator):
         self._elements = node.elements
 
     def __next__(self) -> Any:
-        index, _ = self._next_range(1)
+        (index,) = self._next_range(1)
         return copied(self._elements[index])
 
 

@@ -87,6 +87,8 @@ class LoadIterator(ElementIterator):
 class LoadPartIterator(IndexedIterator):
     """Reads the chunks that its provider hands out; splits are numbers of chunks."""
 
+    _is_within = True
+
     def __init__(self, node: nodes.Load, context: Context) -> None:
         super().__init__(context, 0)
         self._node = node
@@ -100,7 +102,7 @@ class LoadPartIterator(IndexedIterator):
                 return next(reader)
             except StopIteration:
                 self.close()
-                self._next += 1
+                self._next += self._stride
 
     def _open(self) -> ChunkReader:
         """The next chunk. While it is open ``_next`` is its number."""

@@ -75,7 +75,7 @@ class FixedLengthRecordsIterator(FilesIterator):
         try:
             file.seek(node.header_bytes)
         except (EOFError, zlib.error, OSError) as error:
-            self._next += 1
+            self._next += self._stride
             file.close()
             self._file = None
             raise failure(node, error) from error

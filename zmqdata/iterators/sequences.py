@@ -38,7 +38,7 @@ class RandomIterator(IndexedIterator):
         if group != self._group:
             raw = np.random.PCG64([self._seed, group]).random_raw(_GROUP)
             self._numbers, self._group = list((raw >> np.uint64(32)).astype(np.int64)), group
-        self._next = index + 1
+        self._next = index + self._stride
         return self._numbers[offset]
 
 
@@ -90,7 +90,7 @@ class SequenceIterator(IndexedIterator):
             while index >= self._stop:
                 self._advance()
                 index = self._next
-            self._next = index + 1
+            self._next = index + self._stride
             if site is None:
                 return self._item(index)
             if index not in site.special or not site.leaves_out(index, self.current_split()):

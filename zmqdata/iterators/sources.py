@@ -17,8 +17,11 @@ from zmqdata.specs import map_structure
 class IndexedIterator(ElementIterator):
     """Base of the sources whose splits are indices: all of them, or the ranges that a provider hands out.
 
-    A subclass reads ``_next`` while it is below ``_stop``, and calls ``_advance`` when it is not.
+    A subclass reads ``_next`` while it is below ``_stop``, and calls ``_advance`` when it is not. From one index to the
+    next it goes by ``_stride``.
     """
+
+    _is_within = False  # whether ``_next`` is what it is reading, rather than what comes next
 
     def __init__(self, context: Context, count: int) -> None:
         self._provider = context.provider()
@@ -26,6 +29,7 @@ class IndexedIterator(ElementIterator):
         self._first = 0
         self._next = 0
         self._stop = count if self._provider is None else 0
+        self._stride = 1
         self._names: tuple[str, ...] = ()
         self._repetition = context.repetition
 
@@ -39,14 +43,14 @@ class IndexedIterator(ElementIterator):
             raise StopIteration
         self._ledger, self._names, self._repetition = ledger, split.names, split.repetition
         self._first = self._next = split.start
-        self._stop = split.stop
+        self._stop, self._stride = split.stop, split.step
 
     def state(self) -> Any:
         if self._provider is None:
             return self._next
         if self._next >= self._stop:
             return [self._provider.state(), 0]
-        return [self._ledger, self._next - self._first]
+        return [self._ledger, (self._next - self._first) // self._stride]
 
     def restore(self, state: Any) -> None:
         if self._provider is None:
@@ -57,21 +61,26 @@ class IndexedIterator(ElementIterator):
         self._first = self._next = self._stop = 0
         if offset:
             self._advance()
-            while offset > self._stop - self._next:  # ranges may come in other pieces than before
-                offset -= self._stop - self._next
+            while offset > (size := len(range(self._next, self._stop, self._stride))):
+                offset -= size  # ranges may come in other pieces than before
                 self._advance()
-            self._next += offset
+            self._next += offset * self._stride
 
     def current_split(self) -> tuple[int, int] | None:
-        return None if self._provider is None else (self._first, self._stop)
+        if self._provider is None:
+            return None
+        if self._stride == 1:
+            return self._first, self._stop
+        last = self._next if self._is_within else self._next - self._stride
+        return last, last + 1
 
-    def _next_range(self, count: int) -> tuple[int, int]:
-        """Up to ``count`` consecutive indices, which count as read."""
+    def _next_range(self, count: int) -> range:
+        """Up to ``count`` of the next indices, which count as read."""
         while self._next >= self._stop:
             self._advance()
-        start = self._next
-        self._next = min(start + count, self._stop)
-        return start, self._next
+        indices = range(self._next, self._stop, self._stride)[:count]
+        self._next = indices.stop
+        return indices
 
 
 @make_iterator.register(nodes.Range)
@@ -88,15 +97,15 @@ class RangeIterator(IndexedIterator, Stackable):
         while index >= self._stop:
             self._advance()
             index = self._next
-        self._next = index + 1
+        self._next = index + self._stride
         value = np.int64(self._start + index * self._step)
         return value if self._kind is np.int64 else value.astype(self._kind)
 
     def next_stacked(self, count: int) -> tuple[int, Any]:
-        start, stop = self._next_range(count)
-        first = self._start + start * self._step
-        last = self._start + stop * self._step
-        return stop - start, np.arange(first, last, self._step, dtype=np.int64).astype(self._kind, copy=False)
+        indices = self._next_range(count)
+        start, step = self._start, self._step
+        limits = start + indices.start * step, start + indices.stop * step, indices.step * step
+        return len(indices), np.arange(*limits, dtype=np.int64).astype(self._kind, copy=False)
 
 
 @make_iterator.register(nodes.Tensors)
@@ -130,12 +139,13 @@ class TensorSlicesIterator(IndexedIterator, Stackable):
         while index >= self._stop:
             self._advance()
             index = self._next
-        self._next = index + 1
+        self._next = index + self._stride
         return self._row(index)
 
     def next_stacked(self, count: int) -> tuple[int, Any]:
-        start, stop = self._next_range(count)
-        return stop - start, map_structure(lambda array: array[start:stop].copy(), self._tensors)
+        indices = self._next_range(count)
+        part = slice(indices.start, indices.stop, indices.step)
+        return len(indices), map_structure(lambda array: array[part].copy(), self._tensors)
 
 
 def _row_getter(tensors: Any) -> Callable[[int], Any]:
@@ -170,7 +180,9 @@ class GeneratorIterator(IndexedIterator):
     def __next__(self) -> Any:
         value = self._pull()
         try:
-            return conform(value, self._node.output_signature)
+            element = conform(value, self._node.output_signature)
+            # A generator may fill the same array again and again: what it yielded before must not change with it.
+            return element if isinstance(element, (int, float, str, np.generic)) else map_structure(_own, element)
         except Exception as error:
             raise failure(self._node, error) from error
 

@@ -5,14 +5,18 @@ An encoded ``Checkpoint`` is the state of an iterator over a distributed dataset
 
 from __future__ import annotations
 
+import zlib
+
 import msgspec
 from msgspec import Struct
 
+from zmqdata.errors import DataLossError, InvalidArgumentError
 from zmqdata.messages.parts import JobParameters, Ranges, Reader, TaskState, View
 from zmqdata.splits import Split
 
 CHECKPOINT_VERSION = 1
 """Of the form below. A change of what it says raises it."""
+_CHECKSUM_BYTES = 4
 
 
 class TaskPart(Struct, frozen=True, array_like=True):
@@ -74,19 +78,43 @@ class Checkpoint(Struct, frozen=True):
     order: tuple[tuple[int, int, int], ...] = ()
 
 
+class _Head(Struct):
+    version: int
+
+
 _encoder = msgspec.msgpack.Encoder()
+_head_decoder = msgspec.msgpack.Decoder(_Head)
 _decoder = msgspec.msgpack.Decoder(Checkpoint)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """A checkpoint as bytes, which ``decode_checkpoint`` takes."""
-    return _encoder.encode(checkpoint)
+    """A checkpoint as bytes, which ``decode_checkpoint`` takes: MessagePack, and the CRC-32 of it behind.
+
+    States lie on disks for weeks, and one changed number in them could still be a checkpoint: of other elements.
+    """
+    content = _encoder.encode(checkpoint)
+    return content + zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "big")
 
 
 def decode_checkpoint(content: bytes) -> Checkpoint:
     """The checkpoint that was encoded.
 
     Raises:
-        msgspec.DecodeError: these bytes are none.
+        DataLossError: these bytes are not what was encoded.
+        InvalidArgumentError: they are of a newer version, or never were a checkpoint.
     """
-    return _decoder.decode(content)
+    encoded, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
+    if zlib.crc32(encoded).to_bytes(_CHECKSUM_BYTES, "big") != checksum:
+        raise DataLossError(
+            "The state of the distributed dataset is damaged: its checksum does not fit. Load an older one."
+        )
+    try:
+        version = _head_decoder.decode(encoded).version
+        if version > CHECKPOINT_VERSION:
+            raise InvalidArgumentError(
+                f"The state of the distributed dataset has version {version}; this zmqdata reads up to "
+                f"{CHECKPOINT_VERSION}. Update zmqdata here."
+            )
+        return _decoder.decode(encoded)
+    except msgspec.DecodeError as error:
+        raise InvalidArgumentError(f"The state of the distributed dataset was not made by zmqdata: {error}") from None

@@ -10,6 +10,33 @@ from zmqdata.splits import Split
 # --- client -> worker ---------------------------------------------------------------------------------------------
 
 
+class Memory(Struct, frozen=True, array_like=True):
+    """The memory that a worker shares with the client of a link: a memfd of ``size`` bytes that begins with ``token``.
+
+    It is open in ``process`` as ``descriptor``, and has the number ``inode``.
+    """
+
+    process: int
+    descriptor: int
+    inode: int
+    size: int
+    token: bytes
+
+
+class Slot(Struct, frozen=True, array_like=True):
+    """Where frames of a block lie in the link's shared memory: from ``start`` on, behind its head.
+
+    ``sizes``: for each frame of the block its bytes; -1: it follows in the message. They lie one behind the other,
+    each at the next multiple of 64. The client writes ``turn`` to place ``number`` of the memory's table when it needs
+    none of them any more.
+    """
+
+    number: int
+    turn: int
+    start: int
+    sizes: tuple[int, ...]
+
+
 class OpenLink(Message, frozen=True):
     """From a client that wants blocks. The worker binds a PUSH for it and answers ``LinkOpened``; repeated until then.
 
@@ -32,12 +59,16 @@ class OpenLink(Message, frozen=True):
 class Grant(Message, frozen=True):
     """From a client whenever it consumed, and every second. ``seen``: last message number of the link.
 
-    Grants are absolute, so a repeated, lost or late one does no harm: the highest counts.
+    Grants are absolute, so a repeated, lost or late one does no harm: the highest counts. ``links``: over so many the
+    client reads, and decompresses what comes over them with one thread; the worker takes that into account.
+    ``shares``: the client has mapped the link's memory, so that blocks may lie in it from now on.
     """
 
     link: str
     seen: int
     streams: tuple[StreamGrant, ...]
+    links: int = 1
+    shares: bool = False
 
 
 class CloseLink(Message, frozen=True):
@@ -50,11 +81,15 @@ class CloseLink(Message, frozen=True):
 
 
 class LinkOpened(Message, frozen=True):
-    """The client connects a PULL to ``address`` with this one-time user name and secret."""
+    """The client connects a PULL to ``address`` with this one-time user name and secret.
+
+    ``memory``: it may map this, and say so with its grants.
+    """
 
     link: str
     address: str
     secret: str
+    memory: Memory | None = None
 
 
 class LinkRefused(Message, frozen=True):
@@ -84,6 +119,7 @@ class Block(Message, frozen=True):
 
     ``number`` counts the messages of the link from 1. ``skip`` leading elements were handed out before by somebody
     else. ``size`` is what the credit is charged. ``failure`` stands in place of one element that could not be made.
+    ``slot``: frames of it lie there, and do not follow.
     """
 
     number: int
@@ -95,6 +131,7 @@ class Block(Message, frozen=True):
     size: int
     meta: bytes = b""
     failure: bytes = b""
+    slot: Slot | None = None
 
 
 class EndOfTask(Message, frozen=True):

@@ -149,11 +149,26 @@ class Plan(Struct, frozen=True):
     indices: tuple[tuple[int, int], ...] = ()
 
 
+class LeftOutElement(Struct, frozen=True, array_like=True):
+    """An element that a node of a task leaves out, as it has brought its worker down: ``error`` says how.
+
+    ``number`` counts what came to the node, which errors call ``label``; ``split`` is the last one that the task had
+    begun.
+    """
+
+    task: int
+    number: int
+    label: str
+    error: str
+    split: tuple[int, int] | None = None
+
+
 class TaskList(Struct, frozen=True):
     """All tasks of an iteration that may still give elements. ``closed``: no task will be added any more.
 
     A list replaces the one before; a lower version than the last one seen is out of date and ignored. In coordinated
-    jobs it has a ``plan``, in others the ids of all clients that read the iteration.
+    jobs it has a ``plan``, in others the ids of all clients that read the iteration. ``left_out``: by all tasks of the
+    iteration, for the reader's quarantine.
     """
 
     version: int
@@ -161,6 +176,7 @@ class TaskList(Struct, frozen=True):
     closed: bool
     plan: Plan | None = None
     readers: tuple[str, ...] = ()
+    left_out: tuple[LeftOutElement, ...] = ()
 
 
 class TaskState(Struct, frozen=True, array_like=True):
@@ -241,7 +257,8 @@ class TaskReport(Struct, frozen=True):
     shared cache was too slow for. ``dropped``: elements at its end that were too few for a round. ``failure``: why the
     task as a whole can not run, in the form of ``Block.failure``; it has no end then. ``busy``: the seconds
     for which it has been in one call of a user's function, or has made one element, and ``crumb``: which. ``left_out``:
-    elements that could not be made, and were left out as the pipeline wants it, known at the end.
+    elements that could not be made, and were left out as the pipeline wants it, known at the end. ``compressed``: what
+    its blocks are compressed with and how much that saves, for people.
     """
 
     task: int
@@ -256,6 +273,7 @@ class TaskReport(Struct, frozen=True):
     busy: float = 0.0
     crumb: Crumb | None = None
     left_out: int = 0
+    compressed: str = ""
 
 
 class StreamGrant(Struct, frozen=True):

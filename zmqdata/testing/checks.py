@@ -74,7 +74,7 @@ class Laws:
     # --- telling
 
     def tell(self, who: str, what: object) -> None:
-        """Adds to the story what no core did: a cut, a death."""
+        """Adds to the story what no core did: a severed connection, a death."""
         self.story.append((self.clock.now, who, what))
 
     def fail(self, text: str, *keys: object) -> NoReturn:

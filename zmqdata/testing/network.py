@@ -1,4 +1,4 @@
-"""A network in memory that behaves badly on purpose: it delays, drops, repeats, reorders and cuts, by seed.
+"""A network in memory that behaves badly on purpose: it delays, drops, repeats, reorders and is severed, by seed.
 
 It carries control messages between named nodes, and blocks over links of one worker to one client. What the messages
 mean is none of its affair; who sends and receives them is ``zmqdata.testing.world``'s.
@@ -23,7 +23,8 @@ class Faults:
 
     ``drop``, ``repeat`` and ``reorder`` concern control messages; ``break_link`` is the probability that sending a
     block breaks its link. ``delay`` is the shortest and the longest time on the way; ``notice`` how long a broken
-    connection goes unnoticed. ``hold``: the share of messages that a cut keeps for later instead of losing them.
+    connection goes unnoticed. ``hold``: the share of messages that a severed connection keeps for later instead of
+    losing them.
     """
 
     delay: tuple[float, float] = (0.0005, 0.005)
@@ -77,7 +78,7 @@ class SimulatedNetwork:
         self.lines: dict[str, Line] = {}
         self._receivers: dict[Hashable, Receiver] = {}
         self._arrivals: dict[Pair, float] = {}
-        self._cuts: dict[Pair, float] = {}
+        self._severed: dict[Pair, float] = {}
         self._held: dict[Pair, list[Any]] = {}
 
     # --- nodes
@@ -93,18 +94,18 @@ class SimulatedNetwork:
             self.break_line(line, "the peer is gone")
 
     def connected(self, one: Hashable, other: Hashable) -> bool:
-        """Whether a connection would be noticed to exist: both are there, and no cut has lasted for long."""
+        """Whether a connection would be noticed to exist: both are there, and nothing is severed for long."""
         if one not in self._receivers or other not in self._receivers:
             return False
         patience = self.faults.notice[1]
-        cuts = (self._cuts.get(pair) for pair in ((one, other), (other, one)))
-        return all(since is None or self.clock.now - since < patience for since in cuts)
+        since_when = (self._severed.get(pair) for pair in ((one, other), (other, one)))
+        return all(since is None or self.clock.now - since < patience for since in since_when)
 
     # --- control messages
 
     def send(self, sender: Hashable, receiver: Hashable, message: Any) -> None:
         """Sends a message, which arrives once, twice, late or never."""
-        if (sender, receiver) in self._cuts:
+        if (sender, receiver) in self._severed:
             if self.random.random() < self.faults.hold:
                 self._held.setdefault((sender, receiver), []).append(message)
             return
@@ -129,28 +130,28 @@ class SimulatedNetwork:
         if receive is not None:
             receive(sender, message)
 
-    # --- cuts
+    # --- severed connections
 
-    def cut(self, one: Hashable, other: Hashable, both_ways: bool = True) -> None:
+    def sever(self, one: Hashable, other: Hashable, both_ways: bool = True) -> None:
         """Lets nothing through from ``one`` to ``other``, nor back unless told otherwise."""
         for pair in ((one, other), (other, one)) if both_ways else ((one, other),):
-            self._cuts.setdefault(pair, self.clock.now)
-        self.clock.after(self.random.uniform(*self.faults.notice), lambda: self._break_cut_lines(one, other))
+            self._severed.setdefault(pair, self.clock.now)
+        self.clock.after(self.random.uniform(*self.faults.notice), lambda: self._break_severed_lines(one, other))
 
-    def _break_cut_lines(self, one: Hashable, other: Hashable) -> None:
+    def _break_severed_lines(self, one: Hashable, other: Hashable) -> None:
         for line in list(self.lines.values()):
-            if {line.worker, line.client} == {one, other} and self._is_cut(line):
-                self.break_line(line, "the connection was cut")
+            if {line.worker, line.client} == {one, other} and self._is_severed(line):
+                self.break_line(line, "the connection was severed")
 
     def heal(self, one: Hashable, other: Hashable) -> None:
         """Lets everything through again; some of what was sent in between arrives now."""
         for pair in ((one, other), (other, one)):
-            self._cuts.pop(pair, None)
+            self._severed.pop(pair, None)
             for message in self._held.pop(pair, ()):
                 self._carry(*pair, message, out_of_order=False)
 
-    def _is_cut(self, line: Line) -> bool:
-        return (line.worker, line.client) in self._cuts or (line.client, line.worker) in self._cuts
+    def _is_severed(self, line: Line) -> bool:
+        return (line.worker, line.client) in self._severed or (line.client, line.worker) in self._severed
 
     # --- links
 
@@ -188,8 +189,8 @@ class SimulatedNetwork:
             return
         if line.deliver is None:
             line.waiting.append(message)
-        elif self._is_cut(line):
-            self.break_line(line, "the connection was cut")
+        elif self._is_severed(line):
+            self.break_line(line, "the connection was severed")
         elif self.random.random() < self.faults.break_link:
             self.break_line(line, "the connection was reset")
         else:

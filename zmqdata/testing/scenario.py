@@ -197,7 +197,7 @@ class Scenario:
             one, other = other, one
         both_ways = self.random.random() < 0.6
         self.world.laws.tell(one, f"is cut off from {other} for {seconds} s{'' if both_ways else ', one way'}")
-        self.world.network.cut(one, other, both_ways)
+        self.world.network.sever(one, other, both_ways)
         self.world.clock.after(seconds, lambda: self.world.network.heal(one, other))
 
     def cut_worker(self) -> None:
@@ -217,7 +217,7 @@ class Scenario:
         seconds = self.random.choice([0.3, 5.0, 25.0])
         self.world.laws.tell(DISPATCHER, f"is cut off for {seconds} s")
         for name in [one.name for one in [*self.world.workers, *self.world.clients] if one.alive]:
-            self.world.network.cut(DISPATCHER, name)
+            self.world.network.sever(DISPATCHER, name)
             self.world.clock.after(seconds, partial(self.world.network.heal, DISPATCHER, name))
 
     def cut_data(self) -> None:
@@ -251,8 +251,7 @@ class Scenario:
         """
         world = self.world
         world.run_until(lambda: world.clock.now > self.last + STORM)
-        if self._some_worker() is None:
-            self.add_worker()
+        self._keep_a_worker()
         world.network.faults = CALM
         self._read_to_the_end()
         world.clock.advance(26.0)
@@ -262,6 +261,12 @@ class Scenario:
         world.clock.advance(20.0)
         world.laws.check_empty(world.dispatcher.core, {one.name: one.core for one in world.workers if one.alive})
 
+    def _keep_a_worker(self) -> None:
+        """Has one join when there is none: what was told to leave may do so long after the storm."""
+        if self._some_worker() is None:
+            self.add_worker()
+        self.world.clock.after(1.0, self._keep_a_worker)
+
     def _read_to_the_end(self) -> None:
         """All clients that are left get there."""
         self.world.run_until(lambda: self.world.all_done, PATIENCE)
@@ -269,8 +274,6 @@ class Scenario:
     def _read_the_rest(self) -> None:
         world = self.world
         for _ in range(3):
-            if self._some_worker() is None:
-                self.add_worker()
             self._add_successors()
             world.run_until(lambda: world.all_done, PATIENCE)
             world.clock.advance(20.0)

@@ -256,7 +256,8 @@ class SimulatedClient(Node):
         size = header.size if stop == header.count else 0
         if self._had_as != self.core.client:  # it was given up: what it had before is no part of where it is now
             self.had, self._had_as = Had(), self.core.client
-        self.feed(c.HandedOut(header.task, header.attempt, header.first + first, header.first + stop, size))
+        part = c.HandedOut(header.task, header.attempt, header.first + first, header.first + stop, size)
+        self.feed(c.PartsHandedOut((part,)))
         self.had.add(header.task, header.first + first, taking.names[first:stop])
         if self._moments.random() < CHECKPOINTS:
             self.check_standing()
@@ -264,7 +265,7 @@ class SimulatedClient(Node):
     def check_standing(self) -> None:
         """Takes a checkpoint and has it checked."""
         world, core = self.world, self.core
-        checkpoint = core.checkpoint(core.reading.passed.count)
+        checkpoint = core.standing.checkpoint(core.reading.passed.count)
         indices = {task: kept.origin.index for task, kept in core.standing.kept.tasks.items()}
         if self.consumer is not None:
             world.standings.check_consumer(self.name, checkpoint, self.had, indices, world.steps.names)

@@ -179,6 +179,22 @@ def _endpoint(socket: zmq.Socket[bytes]) -> str:
     return socket.get_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
 
+_LAST = int(zmq.NOBLOCK)
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+
+
+def send_at_once(socket: zmq.Socket[bytes], frames: Sequence[bytes]) -> None:
+    """Sends a message without waiting, as ``send_multipart`` does, which joins the flags anew for each frame.
+
+    Raises:
+        zmq.ZMQError: it cannot be sent now (``zmq.Again``), or to this peer.
+    """
+    *before, last = frames
+    for frame in before:
+        socket.send(frame, _MORE)
+    socket.send(last, _LAST)
+
+
 def sender(frames: Sequence[zmq.Frame]) -> str:
     """The network address that a message came from: what is left of a peer that reconnects under ever new names."""
     for frame in frames:

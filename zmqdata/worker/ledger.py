@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from msgspec.structs import replace
@@ -90,6 +91,7 @@ class LedgerProvider:
         clock: the time in seconds.
         source: its number among those of the task, as its states tell it.
         base: the number of the first of the entries; those before are not needed any more.
+        away: entered while a source waits for splits.
     """
 
     def __init__(
@@ -99,7 +101,9 @@ class LedgerProvider:
         clock: Callable[[], float] = time.monotonic,
         source: int = 0,
         base: int = 0,
+        away: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
+        self._away = away
         self._entries = list(entries)
         self._base = base
         self._source = source
@@ -125,25 +129,32 @@ class LedgerProvider:
         self._pacer.use_up()
         while not self._ended:
             piece = self._next_piece()
-            if piece.repetition < self._repetition:
+            if piece is None:
+                with self._away():
+                    self._await_entry()
+            elif piece.repetition < self._repetition:
                 continue
-            if not piece.is_end:
+            elif piece.is_end:
+                self._ended = True
+            else:
                 self._pacer.give(piece.size)
                 return piece
-            self._ended = True
         return None
 
-    def _next_piece(self) -> Split:
+    def _next_piece(self) -> Split | None:
         """Up to ``Pacer.size`` splits of an entry, all of one that is not wanted any more, or an end mark.
 
-        Sources know nothing of steps: they get such splits one by one.
+        None where there is no entry yet.
         """
         with self._changed:
-            self._await_entry()
+            if self._offset:
+                self._turn_over()  # what followed was given back
+            if self._at == self._length:
+                return None
+            self._waiting = False
             entry = self._entry(self._at)
             wanted = entry.repetition >= self._repetition
-            most = self._pacer.size if entry.step == 1 else 1
-            stop = min(self._offset + most, entry.size) if wanted else entry.size
+            stop = min(self._offset + self._pacer.size, entry.size) if wanted else entry.size
             piece = entry.part(self._offset, stop)
             if piece.size == 1:
                 piece = replace(piece, stop=piece.start + 1, step=1)
@@ -159,16 +170,14 @@ class LedgerProvider:
             self._at, self._offset = self._at + 1, 0
 
     def _await_entry(self) -> None:
-        if self._offset:
-            self._turn_over()  # what followed was given back
-        if self._at == self._length:
-            self._waiting = True
-            self._want(self._repetition, self._at, True, self._pacer.pace)
-        while self._at == self._length:
-            if self._stopped:
-                raise Stopped
-            self._changed.wait()
-        self._waiting = False
+        with self._changed:
+            if self._at == self._length:
+                self._waiting = True
+                self._want(self._repetition, self._at, True, self._pacer.pace)
+            while self._at == self._length:
+                if self._stopped:
+                    raise Stopped
+                self._changed.wait()
 
     def _ask_ahead(self, size: int) -> None:
         """Asks for the next entry while there is work for about another piece."""

@@ -5,18 +5,22 @@ from __future__ import annotations
 import errno
 import hashlib
 import hmac
+import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import zmq
+from msgspec import structs
 
 from zmqdata import commands as c
+from zmqdata import messages as m
 from zmqdata import wire
-from zmqdata.config import DATA_PORT_MARK, PORT_MARK, WorkerConfig
+from zmqdata.blocks import whole
+from zmqdata.config import DATA_PORT_MARK, DATA_TRANSPORTS, PORT_MARK, WorkerConfig
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import (
@@ -30,16 +34,25 @@ from zmqdata.transport.addresses import (
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.local import Handover, token_of_process
 from zmqdata.transport.loop import Loop
+from zmqdata.transport.memory import SharedMemory
 from zmqdata.transport.rejects import Rejects
+from zmqdata.transport.tcp import Sent, sent_by_port
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
 class PushSocket:
-    """A bound socket and what could not be sent yet, because its client has not connected."""
+    """A bound socket and what could not be sent yet, because its client has not connected.
+
+    ``memory`` is there for its client, which has mapped it when it is ``shared``.
+    """
 
     socket: zmq.Socket[bytes]
     endpoint: str
     secret: str
+    memory: SharedMemory | None = None
+    shared: bool = False
     queue: deque[list[Any]] = field(default_factory=deque)
 
 
@@ -49,10 +62,8 @@ class LinkSockets:
     Args:
         context: where the sockets live.
         loop: polls them.
-        host: address to bind to.
+        config: address to bind to, ports that may be used, transports that are offered, memory that may be shared.
         announced: the address, host and port, that clients connect to for a socket bound to a port.
-        data_ports: first and last TCP port that may be used; None: any free one.
-        transports: those that this worker offers.
         report: takes ``LinkBound`` events.
         rejects: counts strangers.
     """
@@ -61,32 +72,39 @@ class LinkSockets:
         self,
         context: zmq.Context[zmq.Socket[bytes]],
         loop: Loop,
-        host: str,
+        config: WorkerConfig,
         announced: Callable[[int], str],
-        data_ports: tuple[int, int] | None,
-        transports: tuple[str, ...],
         report: Callable[[object], None],
         rejects: Rejects,
     ) -> None:
         self._context = context
         self._loop = loop
-        self._host = host
+        self._host = config.host
         self._announced = announced
-        self._data_ports = data_ports
-        self._transports = transports
+        self._data_ports = config.usable_data_ports
+        chosen = config.data_transfer_protocol
+        self._transports = DATA_TRANSPORTS if chosen is None else (chosen,)
+        self._memory_bytes = config.shared_memory_bytes
         self._report = report
         self._links: dict[str, PushSocket] = {}
         self._handovers: dict[str, Handover] = {}
-        self._far: set[str] = set()
+        self._far: dict[str, int] = {}
+        self._hosts: dict[str, str] = {}
         self._folder: SocketFolder | None = None
         self._rejects = rejects
+        self._is_warned = False
         self._check = sockets.access_check(context)
         loop.read(self._check, self._check_access)
 
     @property
-    def has_far_client(self) -> bool:
-        """Whether a client on another host reads: only then does compression have anything to save."""
-        return bool(self._far)
+    def far(self) -> Mapping[str, str]:
+        """The links to clients on other hosts, and these: only there does compression have anything to save."""
+        return self._hosts
+
+    def sent(self) -> dict[str, Sent]:
+        """What was sent on the links to clients on other hosts, where the kernel says it."""
+        counts = sent_by_port(self._far.values())
+        return {link: counts[port] for link, port in self._far.items() if port in counts}
 
     def bind(self, command: c.BindLink) -> None:
         """Binds a link: a path when both sides share the host, else a TCP port, or a handover within one process."""
@@ -95,7 +113,7 @@ class LinkSockets:
             self._report(c.LinkBound(command.link, handover.address, ""))
             return
         near = command.host == host_token()
-        usable = tuple(one for one in command.transports if one in self._transports and (near or one != "ipc"))
+        usable = tuple(one for one in command.transports if one in self._transports and (near or one == "tcp"))
         if not usable:
             text = self._mismatch(near, command.transports)
             self._report(c.LinkBound(command.link, "", "", text, "InvalidArgumentError"))
@@ -106,16 +124,36 @@ class LinkSockets:
             self._report(c.LinkBound(command.link, "", "", error.strerror or str(error)))
             return
         link = PushSocket(socket, endpoint, secrets.token_urlsafe(24))
+        if "shm" in usable:
+            link.memory = self._make_memory()
         self._links[command.link] = link
-        if not near:
-            self._far.add(command.link)
         address = endpoint
         if endpoint.startswith("tcp://"):
-            address = f"tcp://{self._announced(split_address(endpoint.partition('://')[2])[1])}"
-        self._report(c.LinkBound(command.link, address, link.secret))
+            port = split_address(endpoint.partition("://")[2])[1]
+            address = f"tcp://{self._announced(port)}"
+            if not near:
+                self._far[command.link], self._hosts[command.link] = port, command.host
+        told = None if link.memory is None else link.memory.told
+        self._report(c.LinkBound(command.link, address, link.secret, memory=told))
+
+    def _make_memory(self) -> SharedMemory | None:
+        if not self._memory_bytes:
+            return None
+        try:
+            return SharedMemory(self._memory_bytes)
+        except OSError as error:
+            reason = f"this worker cannot share memory with clients of its host: {error.strerror or error}"
+            log.log(logging.DEBUG if self._is_warned else logging.WARNING, "%s; sockets are slower", reason)
+            self._is_warned = True
+            return None
+
+    def share(self, command: c.ShareMemory) -> None:
+        """The client of a link has mapped its memory."""
+        if command.link in self._links:
+            self._links[command.link].shared = True
 
     def _mismatch(self, near: bool, transports: tuple[str, ...]) -> str:
-        where = "on the same host" if near else "on another host, which ipc cannot reach"
+        where = "on the same host" if near else "on another host, which only tcp can reach"
         if transports == ("local",):
             where = "in another process"
         offered, taken = " or ".join(self._transports), " or ".join(transports)
@@ -128,7 +166,7 @@ class LinkSockets:
 
     def _bind_one(self, link: str, near: bool, transports: tuple[str, ...]) -> tuple[zmq.Socket[bytes], str]:
         reasons = []
-        if near and "ipc" in transports:
+        if near and ("ipc" in transports or "shm" in transports):
             try:
                 return sockets.link_push(self._context, [self._path(link)], link)
             except OSError as error:
@@ -169,11 +207,14 @@ class LinkSockets:
         if handover is not None:
             handover.close()
         link = self._links.pop(command.link, None)
-        self._far.discard(command.link)
+        self._far.pop(command.link, None)
+        self._hosts.pop(command.link, None)
         if link is None:
             return
         self._loop.forget(link.socket)
         link.socket.close()
+        if link.memory is not None:
+            link.memory.close()
         if link.endpoint.startswith("ipc://"):
             Path(link.endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
 
@@ -184,7 +225,7 @@ class LinkSockets:
             return
         link = self._links.get(command.link)
         if link is not None:
-            link.queue.append([wire.pack_header(command.header), *command.frames])
+            link.queue.append(_message(link, command.header, command.frames))
             if len(link.queue) == 1:
                 self._drain(command.link)
 
@@ -226,6 +267,15 @@ class LinkSockets:
         self._check.close()
         if self._folder is not None:
             self._folder.close()
+
+
+def _message(link: PushSocket, header: m.OnLink, frames: Any) -> list[Any]:
+    """The frames of a message: those that are large lie in the shared memory, where there is room."""
+    slot = link.memory.place(frames) if frames and link.shared and link.memory is not None else None
+    if slot is None:
+        return [wire.pack_header(header), *map(whole, frames)]
+    following = [whole(frame) for frame, size in zip(frames, slot.sizes, strict=True) if size < 0]
+    return [wire.pack_header(structs.replace(header, slot=slot)), *following]
 
 
 def data_address(config: WorkerConfig, dispatcher_endpoint: str) -> Callable[[int], str]:

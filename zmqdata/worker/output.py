@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import commands as c
-from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder, size_of
+from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder, detached, size_of
 from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures import encode_failure
@@ -19,6 +19,9 @@ from zmqdata.messages import TaskDefinition
 
 BLOCK_BYTES = 512 << 10
 BLOCK_ELEMENTS = 16_384
+FEW_ELEMENTS = 16
+FEW_BYTES = 2 << 20
+"""A block of few elements, so large ones, is filled up to this: each block costs both ends more than each element."""
 
 Placed = Callable[[BaseException], BaseException]
 
@@ -39,7 +42,7 @@ class Lane:
             ReferenceBuilder(shared=definition.cache)
             if definition.by_reference
             # Who reads a file would unpickle a stranger's bytes.
-            else BlockBuilder(allow_objects=not definition.save_path)
+            else BlockBuilder(allow_objects=not definition.save_path, gather=not definition.save_path)
         )
         self.first = 0
 
@@ -47,43 +50,66 @@ class Lane:
 class Output:
     """Everything that one attempt of a task hands over.
 
-    The pipeline's thread adds, the worker's loop may flush meanwhile.
+    The pipeline's thread adds, the worker's loop may flush meanwhile. Where there is one lane the pipeline appends to
+    ``fresh`` and settles now and then: to look at each element by itself would cost more than to make many of them.
 
     Args:
         definition: the task.
         post: takes ``Produced`` and ``Exhausted``.
-        compression: what a block is compressed with that is handed over now.
+        compression: what compresses blocks.
         worker: our address, for error texts.
         placed: names the place in the user's code where an error belongs.
-        window: the bytes of a cross-trainer cache: no block is larger unless it is a single element, so that one too
-            large is found out.
+        window: the bytes of a cross-trainer cache, or of a chunk of a save: no block is larger unless it is a single
+            element, so that one too large for a cache is found out.
+        note: told which element is looked at where that may run the user's code.
+
+    Attributes:
+        fresh: elements that were made and have not been looked at, the next ones in number.
+        hungry: somebody waits for the next element: it should be settled at once.
+        emitted: the bytes handed over.
     """
 
     def __init__(
         self,
         definition: TaskDefinition,
         post: Callable[[object], None],
-        compression: Callable[[], Compression],
+        compression: Compression,
         worker: str,
         placed: Placed,
         window: int = BLOCK_BYTES,
+        note: Callable[[int], None] = lambda number: None,
     ) -> None:
         self.definition = definition
-        self.number = 0  # of the next element
+        self.fresh: list[object] = []
+        self.hungry = False
         self.emitted = 0
+        self._settled = 0  # so many elements, or rounds, have been looked at
         self._post = post
         self._compression = compression
         self._worker = worker
         self._placed = placed
-        self._skip = RangeSet(definition.skip)
+        self._note = note
         lanes = range(definition.num_consumers or 1)
         self._lanes = [Lane(index, definition) for index in lanes]
         self._passed = definition.passed or (0,) * len(self._lanes)
+        self._skip = RangeSet([*definition.skip, (0, min(self._passed))])
+        self._skip_stop = max((stop for _, stop in self._skip), default=0)
         self._round: list[Any] = []
-        self._full = min(BLOCK_BYTES, window) if definition.cache else BLOCK_BYTES
+        self._full = min(BLOCK_BYTES, window) if definition.cache or definition.save_path else BLOCK_BYTES
         self._most = min(BLOCK_ELEMENTS, definition.block_elements or BLOCK_ELEMENTS)
-        self._hungry = False
         self._lock = threading.Lock()
+        self._held = False  # the pipeline looks at the first of the fresh elements by itself
+
+    @property
+    def number(self) -> int:
+        """Of the next element."""
+        with self._lock:
+            return self._settled + len(self.fresh)
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether elements may be appended to ``fresh``."""
+        return len(self._lanes) == 1
 
     @property
     def is_between_rounds(self) -> bool:
@@ -97,23 +123,22 @@ class Output:
     def leap(self, number: int) -> None:
         """The next element that is added has this number."""
         self.hand_over()
-        self.number = number
+        self._settled = number
 
     @property
     def nbytes(self) -> int:
         """The bytes handed over, or collected to be."""
-        total = self.emitted
-        for lane in self._lanes:  # asked for each element, for which a generator would be slow
-            total += lane.builder.nbytes
-        return total
+        return self.emitted + sum(lane.builder.nbytes for lane in self._lanes)
 
     def flush(self) -> None:
         """Somebody waits: hands over what there is, or else the next round as soon as it is made."""
+        self._settle_quickly()
         with self._lock:
-            self._hungry = not self._emit_all()
+            self.hungry = not self._emit_all()
 
     def hand_over(self) -> None:
         """Hands over what there is."""
+        self._settle_quickly()
         with self._lock:
             self._emit_all()
 
@@ -121,19 +146,108 @@ class Output:
 
     def add(self, element: object) -> None:
         """Takes the next element."""
+        if self.takes_runs:
+            self.fresh.append(element)
+            self.settle()
+            return
         self._round.append(element)
         if len(self._round) == len(self._lanes):
             elements, self._round = self._round, []
             self._add_round(elements)
 
+    def take(self, element: object) -> None:
+        """Takes the next element, in a run, which the pipeline may change to make the one behind it."""
+        try:
+            mine = detached(element)
+        except (LookupError, RecursionError):
+            self.add(element)
+        else:
+            self.fresh.append(mine)
+
+    def settle(self) -> bool:
+        """Puts the fresh elements into blocks; False if one of them had to be pickled, or was an error."""
+        quickly = True
+        while not self._settle_quickly():
+            quickly = False
+            self._settle_one()
+        if self.hungry:
+            with self._lock:
+                self.hungry = not self._emit_all()
+        return quickly
+
+    def _settle_quickly(self) -> bool:
+        """Puts fresh elements into blocks; False where one comes that takes longer. From any thread."""
+        fresh, lane = self.fresh, self._lanes[0]
+        while fresh:
+            with self._lock:
+                if self._held:
+                    return False
+                wanted = self._drop_unwanted()
+                if wanted and (self.definition.cache or isinstance(fresh[0], Failure)):
+                    return False
+                builder = lane.builder
+                count = builder.extend(fresh[: min(wanted, self._most - builder.count)], self._full) if wanted else 0
+                if wanted and not count:
+                    count = int(self._begin_block(lane, fresh[0]))
+                    if not count:
+                        return False
+                if builder.count == count:
+                    lane.first = self._settled
+                del fresh[:count]
+                self._settled += count
+                self._emit_if_full(lane)
+        return True
+
+    def _begin_block(self, lane: Lane, element: object) -> bool:
+        """Puts an element into a new block, unless it would have to be pickled. The lock is held."""
+        described: Any = lane.builder.describe_plain(element)
+        if described is None:
+            return False
+        if lane.builder.count:
+            self._emit(lane)
+        return lane.builder.add_described(described)
+
+    def _drop_unwanted(self) -> int:
+        """Forgets the first fresh elements if nobody needs them; says how many are needed then. The lock is held."""
+        first = self._settled
+        stop = first + len(self.fresh)
+        if first >= self._skip_stop:
+            return stop - first
+        wanted, end = next(iter(self._skip.missing(first, stop)), (stop, stop))
+        if wanted > first:
+            self._emit_all()
+            del self.fresh[: wanted - first]
+            self._settled = wanted
+        return end - wanted
+
+    def _settle_one(self) -> None:
+        """Puts the first fresh element into a block, whatever it takes; meanwhile nobody else takes the next ones."""
+        with self._lock:
+            if not self._drop_unwanted():
+                return
+            self._held = True
+        self._note(self._settled)
+        try:
+            self._put(self._lanes[0], self._settled, self.fresh[0])
+        finally:
+            with self._lock:
+                del self.fresh[0]
+                self._settled += 1
+                self._held = False
+
     def fail(self, error: BaseException) -> None:
         """Takes an error in the place of the next element."""
+        if self.takes_runs:
+            self.settle()
         self.add(Failure(error))
 
     def fail_all(self, error: BaseException) -> None:
         """Takes an error as the next element of everybody."""
         self._round = []
-        self._add_round([Failure(error) for _ in self._lanes])
+        if self.takes_runs:
+            self.fail(error)
+        else:
+            self._add_round([Failure(error) for _ in self._lanes])
 
     def end(self) -> int:
         """There is no further element: makes a round of what is left, or returns how many are left over."""
@@ -153,17 +267,17 @@ class Output:
         return len(self._round)
 
     def _add_round(self, elements: list[Any]) -> None:
-        number = self.number
+        number = self._settled
         if number in self._skip:
             self.hand_over()
         else:
             for lane, element in zip(self._lanes, elements, strict=True):
                 if number >= self._passed[lane.index]:
                     self._put(lane, number, element)
-        self.number = number + 1
         with self._lock:
-            if self._hungry:
-                self._hungry = not self._emit_all()
+            self._settled = number + 1
+            if self.hungry:
+                self.hungry = not self._emit_all()
 
     def _put(self, lane: Lane, number: int, element: Any) -> None:
         if isinstance(element, Failure):
@@ -175,7 +289,7 @@ class Output:
             # Not with the lock held: objects may be pickled, which takes a while and runs the user's code.
             try:
                 described: Any = lane.builder.describe(element)
-            except TypeError as error:
+            except BaseException as error:  # the boundary to user code: sys.exit() in it is an element's failure, too
                 self._put_failure(lane, number, error)
                 return
             if not self._taken(lane, number, lambda: lane.builder.add_described(described)):
@@ -189,9 +303,18 @@ class Output:
                 return False
             if lane.builder.count == 1:
                 lane.first = number
-            if lane.builder.nbytes >= self._full or lane.builder.count >= self._most:
-                self._emit(lane)
+            self._emit_if_full(lane)
             return True
+
+    def _emit_if_full(self, lane: Lane) -> None:
+        """Hands a block over that is full. The lock is held."""
+        if self._is_full(lane.builder.nbytes, lane.builder.count):
+            self._emit(lane)
+
+    def _is_full(self, nbytes: int, count: int) -> bool:
+        if nbytes < self._full:
+            return count >= self._most
+        return nbytes >= FEW_BYTES or count >= min(FEW_ELEMENTS, self._most) or self._full < BLOCK_BYTES
 
     def _put_failure(self, lane: Lane, number: int, error: BaseException) -> None:
         failure = encode_failure(self._placed(error), number, self._worker)
@@ -199,7 +322,7 @@ class Output:
             if lane.builder.count:
                 self._emit(lane)
             self.emitted += len(failure)
-            self._hungry = False
+            self.hungry = False
             key = (self.definition.task, self.definition.attempt)
             self._post(c.Produced(*key, number, 1, len(failure), b"", (), failure, lane.index))
 
@@ -212,7 +335,7 @@ class Output:
 
     def _emit(self, lane: Lane) -> None:
         """Hands a block over. The lock is held."""
-        block = lane.builder.build(self._compression())
+        block = lane.builder.build(self._compression)
         self.emitted += block.nbytes
         key = (self.definition.task, self.definition.attempt)
         first, count, size = lane.first, block.count, block.nbytes

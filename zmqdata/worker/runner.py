@@ -1,4 +1,4 @@
-"""The task runner: a thread that runs one pipeline.
+"""The task runner: runs one pipeline in a thread of its own or, with others that are read in turn, in one of theirs.
 
 User code runs here and nowhere else. What it makes becomes blocks in ``worker.output`` and is handed to the worker's
 loop as events; it waits when it has produced as much as it may.
@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 
 from zmqdata import commands as c
-from zmqdata.blocks import Compression
+from zmqdata.blocks import KEPT_AS_THEY_ARE, Compression
 from zmqdata.errors import DataServiceError, FailedPreconditionError, InvalidArgumentError, PipelineError
 from zmqdata.failures import encode_failure
-from zmqdata.iterators import Context, ElementIterator, make_iterator
+from zmqdata.iterators import Context, ElementIterator, Stackable, make_iterator
 from zmqdata.messages import TaskDefinition, TaskState
 from zmqdata.nodes import Node, Options, options_of
 from zmqdata.pipelines import FindPart, PackedPipeline, open_pipeline
@@ -26,9 +30,11 @@ from zmqdata.splits import Split, SplitProvider
 from zmqdata.transport.folders import own_folder
 from zmqdata.worker.crumbs import CrumbFile
 from zmqdata.worker.ledger import LedgerProvider, Stopped
-from zmqdata.worker.output import Output
+from zmqdata.worker.output import BLOCK_BYTES, Output
 from zmqdata.worker.quarantine import TaskQuarantine
+from zmqdata.worker.relay import Relays, Stint
 from zmqdata.worker.states import StateTaker, decoded
+from zmqdata.worker.stride import Stride
 from zmqdata.worker.watch import TaskWatch, WatchedProvider
 
 log = logging.getLogger(__name__)
@@ -57,17 +63,43 @@ def _context(
     )
 
 
+def _opened(encoded: bytes | memoryview, definition: TaskDefinition, find_part: FindPart) -> Node:
+    if hashlib.sha256(encoded).hexdigest() != definition.digest:
+        raise FailedPreconditionError(
+            "The dispatcher sent another pipeline than the one that was registered. Was its work folder changed?"
+        )
+    node: Node = open_pipeline(PackedPipeline.decode(encoded), find_part, own_folder())
+    return node
+
+
+def _close(iterator: ElementIterator, task: int) -> None:
+    try:
+        iterator.close()
+    except BaseException:  # the boundary to user code: all elements are made, and those who wait shall have them
+        log.warning("task %s: what its pipeline does at its end has failed", task, exc_info=True)
+
+
+def _placed(error: BaseException, label: str) -> BaseException:
+    """The error with a place in the user's code: where no node has named itself, that of the pipeline's end."""
+    if isinstance(error, DataServiceError) or not label:
+        return error
+    text = f"{type(error).__name__}: {text_of(error)} (in the pipeline that ends with {label})"
+    placed = PipelineError(text, node=label)
+    placed.__cause__ = error
+    return placed
+
+
 class TaskRunner:
-    """Runs one attempt of one task in a thread of its own.
+    """Runs one attempt of one task.
 
     Args:
         command: the task's lineage, and its packed pipeline or the reason why there is none.
         post: takes events for the worker core, from any thread.
         worker: our address, for error texts.
-        has_far_client: whether somebody on another host reads; on one host "AUTO" compresses nothing.
         find_part: gives the content of a part of the pipeline by its digest.
-        window: the bytes of a cross-trainer cache.
+        window: the bytes of a cross-trainer cache, or of a chunk of a save.
         crumbs: where it notes what it is at.
+        relays: tells with which others it takes turns in one thread.
     """
 
     def __init__(
@@ -75,12 +107,15 @@ class TaskRunner:
         command: c.StartTask,
         post: Callable[[object], None],
         worker: str,
-        has_far_client: Callable[[], bool],
         find_part: FindPart,
-        window: int = 0,
+        window: int = BLOCK_BYTES,
         crumbs: CrumbFile | None = None,
+        relays: Relays | None = None,
     ) -> None:
         self.definition = definition = command.definition
+        self._relay = None if relays is None else relays.of(definition)
+        self._stint = Stint()
+        self._stride = Stride()
         self.key = (definition.task, definition.attempt)
         self.quarantine = TaskQuarantine(definition.task)
         self.watch = TaskWatch(crumbs or CrumbFile(), definition)
@@ -91,26 +126,35 @@ class TaskRunner:
         self._label = ""
         self._worker = worker
         self._post = post
-        self._has_far_client = has_far_client
-        self._far_compression = Compression(definition.compression)
-        self._near_compression = Compression(definition.compression, local=True)
+        # What goes to files is kept for long: there the size counts, not the time.
+        clocks = {} if definition.save_path else {"clock": time.perf_counter, "work": time.thread_time}
+        self.compression = Compression(definition.compression, **clocks)
         self._started: tuple[tuple[int, int], ...] = ()
         self._telling = threading.Lock()
-        self._output = Output(definition, self._tell, self._compression, worker, self._placed, window)
+        self._output = Output(definition, self._tell, self.compression, worker, self._placed, window, self.watch.note)
         self._states = StateTaker(len(self.providers))
         self._ahead = deque(definition.states)  # what the pipeline has not passed
         self._allowed = 0
         self._most: int | None = None
         self._stopped = False
+        self._awaited = False
+        self._emitted = 0  # before this turn
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name=f"zmqdata-task-{definition.task}", daemon=True)
+        self._begun, self._ended = False, threading.Event()
+        self._carrier = 0
+        self._life = self._live()
 
     def _provider(self, source: int, entries: Sequence[Split]) -> LedgerProvider:
         def want(repetition: int, have: int, waiting: bool, pace: float) -> None:
             self._post(c.SplitsWanted(*self.key, source, repetition, have, waiting, pace))
 
         base = self.definition.bases[source] if self.definition.bases else 0
-        return LedgerProvider(entries, want, source=source, base=base)
+        return LedgerProvider(entries, want, source=source, base=base, away=self._away)
+
+    def _away(self) -> AbstractContextManager[None]:
+        """While a source waits for splits: the turn is for others. Threads of the pipeline have none to give."""
+        mine = threading.get_ident() == self._carrier
+        return self._relay.away(self) if self._relay is not None and mine else nullcontext()
 
     def _tell(self, event: object) -> None:
         """Posts an event, and before it how far the sources are if that has changed. From any thread."""
@@ -121,25 +165,36 @@ class TaskRunner:
                 self._post(c.SplitsStarted(*self.key, started))
             self._post(event)
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether it makes elements in one thread with others."""
+        return self._relay is not None
+
     # --- from the worker's loop
 
     def start(self) -> None:
-        self._thread.start()
+        self._begun = True
+        if self._relay is not None:
+            self._relay.add(self)
+        else:
+            threading.Thread(target=self._run, name=f"zmqdata-task-{self.key[0]}", daemon=True).start()
 
     def stop(self) -> None:
         """Ends the runner soon; user code that is running now is left to finish and is not heard any more."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+        self._output.hungry = True  # it looks up after the next element
         self.watch.abandon()
         for provider in self.providers:
             provider.stop()
+        if self._relay is not None:
+            self._relay.leave(self)
+            self._relay.wake(self)
 
     def join(self, timeout: float) -> bool:
-        """Waits for the thread; False when user code still keeps it."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
+        """Waits for its end; False when user code still keeps it."""
+        return not self._begun or self._ended.wait(timeout)
 
     def allow(self, size: int, elements: int | None = None) -> None:
         """Lets it produce until its blocks add up to ``size`` bytes, or there are so many ``elements``."""
@@ -147,34 +202,69 @@ class TaskRunner:
             self._allowed = max(self._allowed, size)
             self._most = elements
             self._changed.notify_all()
+        if self._relay is not None:
+            self._relay.wake(self)
 
     def flush(self) -> None:
-        """Somebody waits: hand over what there is, or else the next element as soon as it is made."""
-        self._output.flush()
+        """Somebody waits: hand over what there is, or else the next element as soon as it is made.
 
-    # --- in its own thread
+        Who takes turns does that at the end of each, so only for one that lasts too long it has to be done.
+        """
+        if self._relay is None:
+            self._output.flush()
+        else:
+            self._awaited = True
+            self.look()
+
+    def look(self) -> None:
+        """Hands over, of a turn that lasts too long, what somebody waits for. To be called every now and then."""
+        if self._awaited and self._states.clock() >= self._stint.until:
+            self._awaited = False
+            self._output.hand_over()
+
+    def hand_over(self) -> None:
+        """Hands over what there is."""
+        self._output.hand_over()
+
+    # --- in its own thread, or that of its relay
+
+    @property
+    def number(self) -> int:
+        """Of the element that it makes next."""
+        return self._output.number
+
+    def may_go_on(self) -> bool:
+        """Whether it would make anything, or end."""
+        return self._stopped or self._may_make(self._output.nbytes)
+
+    def go_on(self) -> bool:
+        """Makes elements for one turn; True when that was the last one."""
+        self._carrier = threading.get_ident()
+        return next(self._life, True) is True
 
     def _run(self) -> None:
+        for _ in self._life:
+            pass
+
+    def _live(self) -> Iterator[None]:
+        """Does all that there is to do, with a pause at the end of each turn."""
         try:
             node, context = self._open()
-            while not self._produce(node, context):
+            while not (yield from self._produce(node, context)):
                 pass
-        except Stopped:
+        except (Stopped, GeneratorExit):
             pass
         except BaseException as error:  # the boundary to user code: whatever it raises is data, sys.exit() too
             self._fail(error)
         finally:
             self.watch.end()
+            self._ended.set()
 
     def _open(self) -> tuple[Node, Context]:
         if self._reason:
             raise FailedPreconditionError(self._reason)
         encoded = self._pipeline or self._find_part(self.definition.digest) or b""
-        if hashlib.sha256(encoded).hexdigest() != self.definition.digest:
-            raise FailedPreconditionError(
-                "The dispatcher sent another pipeline than the one that was registered. Was its work folder changed?"
-            )
-        whole = open_pipeline(PackedPipeline.decode(encoded), self._find_part, own_folder())
+        whole = _opened(encoded, self.definition, self._find_part)
         self._pipeline = b""
         self._label = whole.label
         task = self.definition
@@ -184,7 +274,7 @@ class TaskRunner:
             providers = tuple(WatchedProvider(provider, self.watch) for provider in self.providers)
         return node, _context(task, providers, options_of(whole), self.quarantine, self.watch)
 
-    def _produce(self, node: Node, context: Context) -> bool:
+    def _produce(self, node: Node, context: Context) -> Generator[None, None, bool]:
         """Makes elements, to the end or until it can go on from a later state; True at the end."""
         state = self._take_leap()
         for provider in self.providers:
@@ -194,9 +284,9 @@ class TaskRunner:
             if state is not None:
                 iterator.restore(decoded(state))
                 self._output.leap(state.number)
-            return self._run_through(iterator)
+            return (yield from self._run_through(iterator))
         finally:
-            iterator.close()
+            _close(iterator, self.key[0])
 
     def _may_leap(self) -> bool:
         """Whether nobody needs what comes before the next state ahead. Those that were passed are forgotten."""
@@ -211,35 +301,81 @@ class TaskRunner:
             state = self._ahead.popleft()
         return state
 
-    def _run_through(self, iterator: ElementIterator) -> bool:
-        output, states, clock = self._output, self._states, self._states.clock
-        cells, at = self.watch.cells, self.watch.at
+    def _run_through(self, iterator: ElementIterator) -> Generator[None, None, bool]:
+        output, states, clock, stint = self._output, self._states, self._states.clock, self._stint
         while True:
-            self._await_allowance()
+            now = clock()
+            if self._relay is None:
+                self._await_allowance()
+            elif now >= stint.until or output.number >= stint.stop or output.emitted > self._emitted or self._stopped:
+                yield from self._change_turn()
             if self._ahead:
                 if self._may_leap():
                     return False
-            elif clock() >= states.due and output.is_between_rounds:
+            elif now >= states.due and output.is_between_rounds:
                 self._note(iterator)
-            cells[at] = output.number
-            try:
-                element = next(iterator)
-            except StopIteration:
+            if not self._make_some(iterator):
                 break
-            except Stopped:
-                raise
-            except BaseException as error:  # the boundary to user code: the iteration goes on behind it
-                output.fail(error)
-                continue
-            output.add(element)
         if self.definition.cache:
             text = (
-                "Cross-trainer caching requires the input dataset to be infinite, but it ended after "
-                f"{self._output.number} elements. Add repeat() before distribute()."
+                "Cross-trainer caching requires the input dataset to be infinite. It ended after "
+                f"{self._output.number} elements; add repeat() before distribute()."
             )
             self._output.fail(InvalidArgumentError(text))
         self._finish(self._output.end())
         return True
+
+    def _make_some(self, iterator: ElementIterator) -> bool:
+        """Makes elements for about a millisecond, fewer where one is waited for; False at the end."""
+        output, stride, clock = self._output, self._stride, self._states.clock
+        cells, at, since = self.watch.cells, self.watch.at, clock()
+        first = number = output.number
+        most, fresh = self._most_now(number), output.fresh
+        size = output.nbytes
+        cells[at] = number
+        try:
+            if not output.takes_runs:
+                output.add(next(iterator))
+                return True
+            if isinstance(iterator, Stackable):
+                fresh += iterator.next_rows(most)
+                return True
+            while number < first + most:
+                glance = min(first + most, number + stride.glance)
+                for element in islice(iterator, glance - number):
+                    if type(element) in KEPT_AS_THEY_ARE:
+                        fresh.append(element)
+                    else:
+                        output.take(element)
+                    number += 1
+                    cells[at] = number
+                    if output.hungry:
+                        return True
+                if number < glance:
+                    return False
+                if stride.is_over(clock() - since):
+                    return True
+            return True
+        except StopIteration:
+            return False
+        except Stopped:
+            raise
+        except BaseException as error:  # the boundary to user code: the iteration goes on behind it
+            output.fail(error)
+            return True
+        finally:
+            # What has to be pickled is hidden from who waits until the pipeline looks up: so it looks up at once.
+            seconds = clock() - since if output.settle() else math.inf
+            stride.end(output.number - first, seconds, output.nbytes - size)
+
+    def _most_now(self, number: int) -> int:
+        """How many elements to make at once, from this one on."""
+        ends = [number + self._stride.length]
+        if self._relay is not None:
+            ends.append(self._stint.stop)
+        if self._most is not None:
+            ends.append(self._most)
+        return max(1, min(ends) - number)
 
     def _note(self, iterator: ElementIterator) -> None:
         """Notes where the pipeline is, so that another host can go on from there."""
@@ -255,31 +391,44 @@ class TaskRunner:
         self._output.hand_over()
         since = self._states.clock()
         self.watch.rest()
+        self.compression.rest()
         with self._changed:
             while not self._may_make(self._output.emitted) and not self._stopped:
                 self._changed.wait()
+        self.compression.resume()
         self._states.idle(self._states.clock() - since)
+
+    def _change_turn(self) -> Iterator[None]:
+        """Ends a turn, with handing over what was made in it, and begins the next one."""
+        output, stint, clock = self._output, self._stint, self._states.clock
+        stint.end(output.number, output.nbytes - self._emitted)
+        output.hand_over()
+        self.watch.rest()
+        self.compression.rest()
+        rests, since = not self._may_make(output.emitted), clock()
+        yield
+        self.compression.resume()
+        if rests:
+            self._states.idle(clock() - since)
+        if self._stopped:
+            raise Stopped
+        self._emitted = output.emitted
+        stint.begin(output.number, clock())
 
     def _may_make(self, size: int) -> bool:
         """Whether there may be one more element, with so many bytes made."""
         most = self._most
         return size < self._allowed and (most is None or self._output.number < most)
 
-    def _compression(self) -> Compression:
-        return self._far_compression if self._has_far_client() else self._near_compression
-
     def _placed(self, error: BaseException) -> BaseException:
-        """The error with a place in the user's code: where no node has named itself, that of the pipeline's end."""
-        if isinstance(error, DataServiceError) or not self._label:
-            return error
-        text = f"{type(error).__name__}: {text_of(error)} (in the pipeline that ends with {self._label})"
-        placed = PipelineError(text, node=self._label)
-        placed.__cause__ = error
-        return placed
+        return _placed(error, self._label)
 
     def _fail(self, error: BaseException) -> None:
         """Nothing, or nothing more, can be made: that is no element's failure but the job's."""
-        self._output.hand_over()
+        try:
+            self._output.hand_over()
+        except Exception:  # such as a lack of memory: whoever waits for the rest has to hear of its end all the same
+            log.exception("task %s could not hand over the last that it made", self.key[0])
         self.quarantine.end()
         if not self._stopped:
             failure = encode_failure(self._placed(error), self._output.number, self._worker)

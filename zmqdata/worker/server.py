@@ -18,7 +18,7 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.commands import saves as s
-from zmqdata.config import DATA_TRANSPORTS, WorkerConfig
+from zmqdata.config import WorkerConfig
 from zmqdata.core.draining import DRAIN_SECONDS
 from zmqdata.core.worker import WorkerCore, WorkerProfile
 from zmqdata.core.written import Written
@@ -42,7 +42,9 @@ from zmqdata.worker.chunkwriter import ChunkWriter
 from zmqdata.worker.crumbs import CrumbFile, Note, crumb_of
 from zmqdata.worker.links import LinkSockets, data_address
 from zmqdata.worker.partcache import PartCache
+from zmqdata.worker.relay import Relays
 from zmqdata.worker.runner import TaskRunner
+from zmqdata.worker.speeds import Speeds
 from zmqdata.worker.status import status_of
 from zmqdata.worker.stillness import Stillness
 
@@ -81,10 +83,8 @@ class WorkerShell:
         self.links = LinkSockets(
             self.context,
             self.loop,
-            config.host,
+            config,
             data_address(config, endpoint),
-            config.usable_data_ports,
-            DATA_TRANSPORTS if config.data_transfer_protocol is None else (config.data_transfer_protocol,),
             self._report_soon,
             self.rejects,
         )
@@ -95,11 +95,13 @@ class WorkerShell:
         deaths = msgspec.convert(self.crumbs.told(), tuple[m.Death, ...])
         self.core = WorkerCore(_profile(config, self.address, deaths))
         self.crumbs.introduce(self.core.profile.worker)
+        self.speeds = Speeds(self.core, self.links)
         self._stillness = Stillness()
         self._busy: set[tuple[int, int]] = set()
         self.config = config
         self.parts = PartCache(config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon)
         self.runners: dict[tuple[int, int], TaskRunner] = {}
+        self.relays = Relays()
         self.chunks = ChunkWriter(self._report_soon)
         self.registered = threading.Event()
         self.ended_unregistered = False
@@ -123,6 +125,7 @@ class WorkerShell:
             c.FlushTask: lambda command: self._runner(command, lambda runner: runner.flush()),
             c.BindLink: self.links.bind,
             c.UnbindLink: self.links.unbind,
+            c.ShareMemory: self.links.share,
             c.Push: self.links.push,
             s.WriteBlock: self.chunks.write,
             s.CloseChunk: self.chunks.close_chunk,
@@ -152,7 +155,7 @@ class WorkerShell:
         """Makes nothing any more; what is made goes on to be sent, and ``emptied`` is set when clients have it all."""
         self.quiet = True
         for runner in self.runners.values():
-            runner.flush()
+            runner.hand_over()
             runner.stop()
             for source in range(len(runner.providers)):
                 self._give_back(runner, source)
@@ -166,10 +169,14 @@ class WorkerShell:
     def _tick(self) -> None:
         if self.runners:
             self._look_around()
+            for event in self.speeds.look(time.monotonic(), self.runners):
+                self._handle(event)
         self._handle(c.Tick())
 
     def _look_around(self) -> None:
         """Notices what does not move, and what moves again."""
+        for runner in self.runners.values():
+            runner.look()
         notes = self.crumbs.notes()
         longest: dict[tuple[int, int], tuple[float, Note]] = {}
         for note, seconds in self._stillness.look(time.monotonic(), notes):
@@ -243,19 +250,17 @@ class WorkerShell:
     def _start_task(self, command: c.StartTask) -> None:
         if self.quiet:
             return
-        definition = command.definition
-        # What goes to files is read somewhere else, as far as anybody knows.
-        is_saved = bool(definition.save_path)
+        definition, profile = command.definition, self.core.profile
         runner = TaskRunner(
             command,
             self._report_soon,
             self.address,
-            lambda: is_saved or self.links.has_far_client,
             self.parts.find,
-            self.core.profile.cache_bytes,
+            profile.snapshot_chunk_bytes if definition.save_path else profile.cache_bytes,
             self.crumbs,
+            self.relays,
         )
-        if is_saved:
+        if definition.save_path:
             self.chunks.begin(runner.key, definition.save_path, definition.stream)
         self.runners[runner.key] = runner
         runner.start()

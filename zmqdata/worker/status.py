@@ -45,6 +45,7 @@ def _task(task: HostedTask) -> dict[str, Any]:
         "dataset_id": definition.dataset_id,
         "processing_mode": definition.processing_mode,
         "compression": definition.compression,
+        "compressed": task.compressed,
         "started": task.started,
         "produced": task.produced,
         "total": task.total,

@@ -99,6 +99,10 @@ class TaskWatch:
         """The attempt is not wanted any more, and may be stuck."""
         TURN.take_from(self)
 
+    def note(self, number: int) -> None:
+        """What goes on now is for element ``number`` of the task."""
+        self.cells[self.at] = number
+
     def rest(self) -> None:
         """The pipeline is at nothing."""
         self.cells[self.at] = crumbs.IDLE
