@@ -97,8 +97,101 @@ def test_what_is_unknown_is_ignored() -> None:
     """Events and messages that are not meant for a client change nothing."""
     reader = Reader()
     reader.feed("nonsense")
-    reader.hear(D, m.Probe())
+    reader.hear(D, m.DrainStarted("request", ()))
     assert reader.commands == []
+
+
+def test_a_probe_is_answered() -> None:
+    """A client that is asked for a sign gives one at once, unless it is leaving."""
+    reader = Reader()
+    reader.hear(D, m.Probe())
+    assert reader.sent(m.ClientHeartbeat).client == "me"
+    reader.feed(c.CloseRequested())
+    reader.hear(D, m.Probe())
+    assert reader.all_of(m.ClientHeartbeat) == []
+
+
+def at_the_end(alone: bool = False, free: bool = False, **profile: Any) -> Reader:
+    """A client that has handed out all that came, of a task of which others have something."""
+    reader = Reader(opened=False, **profile)
+    reader.feed(c.Tick())
+    lease = m.Lease(13.5, alone, free)
+    reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), True), lease=lease))
+    reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
+    reader.block(0)
+    reader.take(0, 2)
+    reader.end(5)
+    return reader
+
+
+def test_who_is_done_says_so_and_waits() -> None:
+    """It reports at once and four times a second, until nothing is owed to anybody."""
+    reader = at_the_end()
+    beat = reader.sent(m.ClientHeartbeat)
+    assert (beat.done, beat.delivered) == (True, {1: ((0, 2),)})
+    reader.wait(1.0)
+    assert len(reader.all_of(m.ClientHeartbeat)) == 4
+    assert not reader.core.finished
+    reader.list(2, closed=True)
+    assert reader.core.finished
+
+
+def test_who_is_done_goes_when_another_one_stays() -> None:
+    """An answer to what was said before it was done, or to somebody else, does not count."""
+    reader = at_the_end()
+    beat = reader.sent(m.ClientHeartbeat).beat
+    for answer in (m.MayEnd("me", beat - 1), m.MayEnd("somebody else", beat)):
+        reader.hear(D, answer)
+        assert not reader.core.finished
+    reader.hear(D, m.MayEnd("me", beat))
+    assert reader.core.finished
+
+
+def test_what_comes_after_the_end_is_handed_out() -> None:
+    """What a dead reader held comes to who is done: it reads on, and an answer to its first report is too old."""
+    reader = at_the_end()
+    beat = reader.sent(m.ClientHeartbeat).beat
+    reader.block(2, 3)
+    reader.hear(D, m.MayEnd("me", beat))
+    assert not reader.core.finished
+    reader.wait(1.0)
+    assert not reader.sent(m.ClientHeartbeat).done
+    reader.take(2, 5)
+    reader.end(5)
+    assert reader.sent(m.ClientHeartbeat).done
+    reader.hear(D, m.MayEnd("me", beat))
+    assert not reader.core.finished
+
+
+def test_without_a_dispatcher_the_end_comes_with_the_lease() -> None:
+    """Nobody says whether a dead one held something: who is alone goes after a second, others with a warning later."""
+    reader = at_the_end()
+    reader.wait(13.0)
+    assert not reader.core.finished
+    reader.wait(1.0)
+    assert reader.core.finished
+    assert "what other readers held that have died is missing" in reader.all_of(c.Note)[-1].text
+    reader = at_the_end(alone=True)
+    reader.wait(1.25)
+    assert reader.core.finished
+    assert reader.all_of(c.Note) == []
+    reader = at_the_end(dispatcher_timeout=5.0)
+    reader.wait(5.25)
+    assert reader.core.finished
+    assert reader.all_of(c.Finish) == [c.Finish("", "")]
+
+
+def test_a_stop_at_the_end_is_no_silence_of_the_dispatcher() -> None:
+    """Awake again, a client asks before it goes."""
+    reader = at_the_end()
+    reader.now += 60.0
+    reader.wait(1.0)
+    assert not reader.core.finished
+
+
+def test_where_nobody_is_given_what_another_holds_nobody_waits() -> None:
+    """Copies of the input, shared caches and anonymous jobs end by themselves."""
+    assert at_the_end(free=True).core.finished
 
 
 def test_each_worker_gets_one_link() -> None:

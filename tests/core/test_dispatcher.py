@@ -163,19 +163,19 @@ def test_a_worker_is_told_of_clients_that_read_no_more() -> None:
     assert cluster.sent(m.ReleaseClient).client == "gone"
 
 
-def quiet(clients: tuple[str, ...] = ()) -> Cluster:
+def quiet(*heard: str) -> Cluster:
     """A cluster whose only client, of an anonymous job, has vanished; its worker hears these clients."""
     cluster = Cluster(busy=False)
     cluster.join("w")
     cluster.hear("k", m.OpenIteration("k", m.JobParameters("job", "dataset", "DYNAMIC", anonymous=True), 0))
     for _ in range(16):
         cluster.wait(1.0)
-        cluster.hear("w", m.WorkerHeartbeat("w", (), ("k",), clients))
+        cluster.hear("w", m.WorkerHeartbeat("w", (), ("k",), dict.fromkeys(heard, 0.0)))
     cluster.wait(0.5)
     assert cluster.all_of(m.Probe)
     for _ in range(70):
         cluster.feed(c.Unreachable("k"))
-        cluster.hear("w", m.WorkerHeartbeat("w", (), ("k",), clients))
+        cluster.hear("w", m.WorkerHeartbeat("w", (), ("k",), dict.fromkeys(heard, 0.0)))
         cluster.wait(1.0)
     return cluster
 
@@ -202,7 +202,7 @@ def test_a_dispatcher_that_hears_nobody_gives_nobody_up() -> None:
 
 def test_a_client_that_reads_from_a_worker_is_not_gone() -> None:
     """Workers say which clients speak to them, and these are not given up although the dispatcher lost them."""
-    assert set(quiet(("k", "unknown")).core.state.jobs) == {"job"}
+    assert set(quiet("k", "unknown").core.state.jobs) == {"job"}
 
 
 def test_pipelines_are_sent_by_the_shell() -> None:

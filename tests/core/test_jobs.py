@@ -374,7 +374,7 @@ def test_a_client_that_workers_hear_is_waited_for() -> None:
     desk = Desk()
     desk.open("k", structs.replace(JOB, anonymous=True))
     desk.clients.lost_contact("k", 20.0)
-    desk.clients.notice(["k"], 1000.0)
+    desk.clients.notice({"k": 1000.0})
     desk.jobs.expire(1000.0 + GONE - 1, TIMEOUT)
     assert desk.out.state.iterations[2000].clients == {"k"}
     desk.jobs.expire(1000.0 + GONE, TIMEOUT)
@@ -445,7 +445,7 @@ def test_who_reads_on_alone_is_not_given_up_when_another_joins() -> None:
     desk = Desk()
     desk.open("k")
     desk.jobs.heartbeat("k", m.ClientHeartbeat("k", 0, 0, {}, alone=True), 0.0)
-    desk.clients.notice(["k"], 19.0)
+    desk.clients.notice({"k": 19.0})
     desk.jobs.expire(20.0, TIMEOUT)
     desk.open("l", now=20.0)
     assert desk.out.state.iterations[2000].clients == {"k", "l"}

@@ -62,7 +62,7 @@ def test_a_sign_of_life_may_come_from_others() -> None:
     """What others hear of a peer counts as a sign, not as a word; nobody is made known by it."""
     roster = Roster()
     roster.heard("a", 1, 1.0)
-    roster.notice(["a", "b"], 5.0)
+    roster.notice({"a": 5.0, "b": 5.0})
     (member,) = roster.silent(4.0, 3.0)
     assert (member.sign, "b" in roster) == (5.0, False)
     roster.forgive(2.0, 9.0)

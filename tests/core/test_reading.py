@@ -131,10 +131,10 @@ def test_reports_are_repeated_until_they_are_acknowledged() -> None:
     client = Client(1)
     client.arrives(1, 0, 6)
     client.take(1, 0, 2)
-    client.reading.collect_report()
-    client.reading.collect_report()
+    client.reading.next_report()
+    client.reading.next_report()
     client.take(1, 2, 4)
-    client.reading.collect_report()
+    client.reading.next_report()
     assert (client.reading.report, client.reading.unreported) == (2, {1: ((0, 4),)})
     client.reading.acknowledge(1)
     assert client.reading.unreported == {1: ((2, 4),)}

@@ -150,15 +150,15 @@ def test_what_is_unknown_is_ignored() -> None:
 
 
 def test_a_heartbeat_names_who_reads() -> None:
-    """Clients are named for as long as they have a link; those that spoke lately, as readers."""
+    """Clients are named for as long as they have a link; those that spoke lately, as readers, with how long ago."""
     host = Host()
     host.link()
     host.wait(4.0)
     beat = host.all_of(m.WorkerHeartbeat)[-1]
-    assert (beat.clients, beat.readers) == (("k",), ("k",))
+    assert (beat.clients, beat.readers) == (("k",), {"k": 3.25})
     host.wait(2.0)
     beat = host.all_of(m.WorkerHeartbeat)[-1]
-    assert (beat.clients, beat.readers) == (("k",), ())
+    assert (beat.clients, beat.readers) == (("k",), {})
 
 
 # --- tasks

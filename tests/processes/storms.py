@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -157,17 +156,19 @@ class Storm:
             self.story.append(f"after {self.handed_out}: {misfortune.__name__}")
             misfortune()
         await_condition(lambda: all(loop.has_ended() for loop in self.loops), PATIENCE, "the end")
-        if self.kind in ("dynamic", "static"):
-            # Somebody must have what a loop that was killed had not reported, once it is known to be dead.
-            known = time.monotonic() + 2 * CLIENT_TIMEOUT
-            await_condition(lambda: time.monotonic() > known, PATIENCE, "the death of others to be noticed")
+        if self.kind in ("dynamic", "static") and self._is_blind:
+            # Without a dispatcher who is done goes: somebody must have what a loop that was killed had not reported.
             self.add_loop()
             await_condition(lambda: all(loop.has_ended() for loop in self.loops), PATIENCE, "the end of the last one")
 
+    @property
+    def _is_blind(self) -> bool:
+        """Whether the dispatcher did not see, or say, for a while what was going on."""
+        return any("dispatcher" in one or "both" in one or "freeze" in one for one in self.story)
+
     def _check_reported(self) -> None:
         """What a dead loop was handed long before its death was reported, and came to nobody else."""
-        blind = any("dispatcher" in one or "both" in one or "freeze" in one for one in self.story)
-        if blind or self.kind not in ("dynamic", "static"):
+        if self._is_blind or self.kind not in ("dynamic", "static"):
             return
         alive = handed_out(self.loops, killed=False)
         for loop in [loop for loop in self.loops if loop.killed and loop.records]:

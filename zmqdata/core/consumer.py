@@ -12,6 +12,7 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.ending import Ending
 from zmqdata.core.lease import ClientLease
 from zmqdata.core.reading import Grants, Reading, ReadTask
 from zmqdata.core.readlinks import LinkProfile, ReadLinks
@@ -91,10 +92,12 @@ class ConsumerCore:
             c.Wanted: lambda event, now: self.telling.wanted(),
             c.CloseRequested: lambda event, now: self._close(now),
         }
-        self._messages: dict[type[m.Message], Callable[[Any, float], None]] = {
+        self._messages: dict[type[m.Message], Callable[[Any, float], object]] = {
             m.IterationOpened: self._iteration_opened,
             m.ResumeAwaited: lambda message, now: self.telling.waits(message, self.client),
             m.ClientHeartbeatAnswered: self._heartbeat_answered,
+            m.MayEnd: lambda message, now: self.ending.may_end(message),
+            m.Probe: lambda message, now: None if self._leaving else self._speak(now),
             m.TasksChanged: self._tasks_changed,
             m.RequestRefused: self._refused,
             m.RequestHoldings: self._holdings,
@@ -117,6 +120,7 @@ class ConsumerCore:
         self._began: float | None = None
         self._asked: float | None = None
         self._given_up: tuple[float, str] | None = None
+        self.ending = Ending(client, self._speak, self.telling)
 
     def handle(self, now: float, event: object) -> list[object]:
         """Takes an event noticed at ``now``, by a clock that counts while the machine sleeps; returns what to do."""
@@ -124,9 +128,7 @@ class ConsumerCore:
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event, now)
-        if self.opened and self.reading.is_over(self.task_list.closed):
-            self.telling.tell_left_out()
-            self._finish("", "", now)
+        self._look_for_end(now)
         if self.finished and not self.reading.waiting and not self._leaving:
             self._leave(now)
         commands, self._commands = self._commands, []
@@ -138,6 +140,7 @@ class ConsumerCore:
             self.telling.heard = now
         elif lag > OWN_LAG:
             self.telling.heard += lag  # we were stopped, or asleep: nobody could have been heard
+            self.ending.forgive(lag)
             self.links.forgive(lag)
         self._handled = now
         self.lease.look(now)
@@ -170,24 +173,26 @@ class ConsumerCore:
             self._wait(now)
 
     def _wait(self, now: float) -> None:
-        too_silent = "" if self.reading.waiting and self.lease.holds(now) else self.telling.is_too_silent(now)
+        reads_on = self.ending.has_begun or (self.reading.waiting and self.lease.holds(now))
+        too_silent = "" if reads_on else self.telling.is_too_silent(now)
         if too_silent:
             if self.reading.waiting:
                 self._drop_queued()
             self._finish("UnavailableError", too_silent, now)
             return
         starved = self.telling.complain(now, self.opened, self.lease.holds(now), self.reading, self.task_list)
-        refused = self.links.refused_for(LINK_PATIENCE, now) if starved >= LINK_PATIENCE else None
-        if refused is not None:
+        if starved >= LINK_PATIENCE and (refused := self.links.refused_for(LINK_PATIENCE, now)) is not None:
             text = f"Worker {refused.address} has refused a link for {LINK_PATIENCE:g} s: {refused.reason}."
             self._finish(ResourceExhaustedError.__name__, text, now)
         self.telling.tell_skipped(now)
 
     def _is_time_to_speak(self, now: float) -> bool:
-        pause = self.lease.pause(self.profile.heartbeat) if self.lease.holds(now) else ASK_AGAIN
+        is_usual = self.lease.holds(now) and not self.ending.has_begun
+        pause = self.lease.pause(self.profile.heartbeat) if is_usual else ASK_AGAIN
         return self._asked is None or now - self._asked >= pause
 
-    def _speak(self, now: float) -> None:
+    def _speak(self, now: float) -> int:
+        """Asks to be part of the iteration, or reports; returns the number of that report."""
         self._asked = now
         who = self.profile
         if self._began is None:
@@ -197,17 +202,14 @@ class ConsumerCore:
             # A client that joins again goes on in the iteration that its state has begun.
             resume = who.resume if self._iteration is None else b""
             self._send(m.OpenIteration(self.client, who.job, who.repetition, *asked, resume, self._step, self._former))
-            return
-        report, delivered, steps = self._next_report()
+            return 0
+        report, delivered, steps = self.reading.next_report()
         self._near = self.reading.near
         self._unreported_bytes = 0
         beat, version = self.lease.speak(now), self.task_list.version
         told = (version, report, delivered, steps, self._near, beat, self.lease.alone, self.reading.repeats)
-        self._send(m.ClientHeartbeat(self.client, *told, self.links.unreached(now)))
-
-    def _next_report(self) -> tuple[int, dict[int, m.Ranges], int]:
-        self.reading.collect_report()
-        return self.reading.report, self.reading.unreported, self.reading.steps
+        self._send(m.ClientHeartbeat(self.client, *told, self.links.unreached(now), self.ending.has_begun))
+        return beat
 
     def _iteration_opened(self, message: m.IterationOpened, now: float) -> None:
         if message.client == self.client:
@@ -215,15 +217,12 @@ class ConsumerCore:
                 if self._iteration is None and not self.profile.resume:
                     self.telling.joined(message)
                 self.reading.begin(message.step)
-                self._stand(message)
+                # One's own checkpoint tells what was before, if this is the iteration that was begun from it.
+                goes_on = self.profile.resume and self._iteration is None
+                self.standing.begin(message, m.decode_checkpoint(self.profile.resume) if goes_on else None)
                 self.lease.opened(message.lease, now if self._began is None else self._began, now)
             self.opened, self._iteration = True, message.iteration
             self._take_list(message.task_list, now)
-
-    def _stand(self, message: m.IterationOpened) -> None:
-        """Takes what was before: from one's own checkpoint, if this is the iteration that was begun from it."""
-        goes_on = self.profile.resume and self._iteration is None
-        self.standing.begin(message, m.decode_checkpoint(self.profile.resume) if goes_on else None)
 
     def _heartbeat_answered(self, message: m.ClientHeartbeatAnswered, now: float) -> None:
         if message.client != self.client:
@@ -254,7 +253,7 @@ class ConsumerCore:
         """Reads on under another name with nothing in hand, a numbered consumer where its training loop is."""
         held = self.reading.waiting
         self._drop_queued()
-        unreported = sum(stop - first for ranges in self._next_report()[1].values() for first, stop in ranges)
+        unreported = sum(stop - first for ranges in self.reading.next_report()[1].values() for first, stop in ranges)
         self._step, self._former = self.reading.steps, self.client
         self.telling.given_up(why, held, unreported)
         self.links.tend((), now)
@@ -323,10 +322,7 @@ class ConsumerCore:
         """Our memory is ours to give away: a worker that takes more breaks its link, and in the end the iteration."""
         self.links.reject(event, breach, now)
         if task.window.breaches >= MOST_BREACHES:
-            text = (
-                f"The worker at {task.place.address} goes on sending more than it may: {breach}. Restart that worker."
-            )
-            self._finish("DataLossError", text, now)
+            self._finish("DataLossError", _taking_more(task.place.address, breach), now)
 
     def _link_reported(self, message: m.LinkReported, now: float) -> None:
         self.links.reported(message, now)
@@ -341,14 +337,11 @@ class ConsumerCore:
             self._unreported_bytes += part.size
         for address, streams in grants.items():
             self.links.grant(address, *streams)
-        self._report_soon(now)
-        self._ask_on(now)
-
-    def _report_soon(self, now: float) -> None:
-        """Workers keep for a successor what is not reported yet, but not much of it."""
+        # Workers keep for a successor what is not reported yet, but not much of it.
         pause = now - (self._asked or 0.0)
         if self.is_numbered and self._unreported_bytes >= REPORT_BYTES and pause >= REPORT_PAUSE:
             self._speak(now)
+        self._ask_on(now)
 
     def _ask_on(self, now: float) -> None:
         """Has the horizon moved before a numbered consumer gets there."""
@@ -356,6 +349,17 @@ class ConsumerCore:
             self._speak(now)
 
     # --- the end
+
+    def _look_for_end(self, now: float) -> None:
+        """Ends when nothing more will come, and somebody else is there for what others hold and may not hand out."""
+        if not self.opened or self.finished or not self.reading.is_over(self.task_list.closed):
+            self.ending.revoke()
+            return
+        # Of what is listed, elements are owed to somebody; to whom is the dispatcher's affair.
+        is_owed = self.task_list.tasks and not (self.is_numbered or self.profile.job.anonymous or self.lease.is_free)
+        if not is_owed or self.ending.has_come(now, self.lease):
+            self.telling.tell_left_out()
+            self._finish("", "", now)
 
     def _finish(self, error: str, text: str, now: float, failure: bytes = b"") -> None:
         """Reads no more: nobody may be left waiting for elements given to a training loop that has ended."""
@@ -386,14 +390,12 @@ class ConsumerCore:
 
     def _goodbye(self, now: float) -> None:
         self._asked = now
-        self._send(m.CloseIteration(self.client, *self._next_report(), self.reading.repeats))
+        self._send(m.CloseIteration(self.client, *self.reading.next_report(), self.reading.repeats))
 
     def _tick_leaving(self, now: float) -> None:
-        if self._left:
-            return
         if self._closing is not None and now - self._closing >= self._patience:
             self._iteration_closed(m.IterationClosed(self.client), now)
-        elif self._asked is None or now - self._asked >= REPEAT / 2:
+        elif not self._left and (self._asked is None or now - self._asked >= REPEAT / 2):
             self._goodbye(now)
 
     @property
@@ -407,3 +409,7 @@ class ConsumerCore:
             self._left = True
             if self._closing is not None:
                 self._do(c.Closed())
+
+
+def _taking_more(address: str, breach: str) -> str:
+    return f"The worker at {address} goes on sending more than it may: {breach}. Restart that worker."

@@ -14,6 +14,7 @@ from zmqdata.core.admission import Admission
 from zmqdata.core.audit import audit_of
 from zmqdata.core.coordination import Coordination
 from zmqdata.core.detours import Detours
+from zmqdata.core.endings import Endings
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.incarnations import Gathering, Incarnations
 from zmqdata.core.leases import Leases
@@ -75,6 +76,7 @@ class Jobs:
         self.coordination = Coordination(out, hosting, clients, self.absent)
         hosting.lists.plan = self.coordination.plan
         self.detours = Detours(out, hosting)
+        self.endings = Endings(out, clients)
         self.incarnations = Incarnations(out, clients, self.absent)
         self.unused_since: dict[str, float] = {}
 
@@ -230,6 +232,7 @@ class Jobs:
             self.hosting.refuse_failed(beat.client, iteration)
             return
         self.detours.take(iteration, beat.client, beat.unreached, now)
+        self.endings.take(iteration, beat, now)
         self.hosting.lists.push(now)
         task_list = self.hosting.lists.news(iteration, beat.client, beat.task_version, now)
         lease = self.leases.grant(iteration)
@@ -293,6 +296,7 @@ class Jobs:
         self.absent.discard(client)
         self.leases.forget(client)
         self.clients.remove(client)
+        self.endings.forget(client, iteration)
         self.hosting.forget_client(client, iteration)
         self.hosting.lists.tell(iteration)
         if not any(one.clients for one in self.out.state.passes[iteration.job.name].values()):
@@ -305,6 +309,7 @@ class Jobs:
     def expire(self, now: float, client_timeout: float) -> None:
         """Gives up clients that have been silent for too long, if others read on; the only one may come back."""
         self.incarnations.tick(now)
+        self.endings.tick(self.out.state.iterations)
         for member in self.clients.silent(now, client_timeout):
             iteration = self.iteration_of(member.name)
             if iteration is None:

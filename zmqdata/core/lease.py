@@ -77,6 +77,16 @@ class ClientLease:
         """Whether elements may be handed out."""
         return now < self.until
 
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody is ever given what another one holds."""
+        return self.until == math.inf
+
+    @property
+    def patience(self) -> float:
+        """Seconds without an answer after which a client goes on by itself at the latest."""
+        return LEAST_ALONE if self.alone else max(self._seconds, LEAST_ALONE)
+
     def pause(self, usual: float) -> float:
         """Seconds between two heartbeats: as usual, or so few that the lease lasts."""
         return min(usual, self._seconds / PART) if self._seconds else usual

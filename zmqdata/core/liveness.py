@@ -7,7 +7,7 @@ connection proves nothing for a moment (it may be made anew), then it counts as 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import takewhile
@@ -101,12 +101,13 @@ class Roster:
         self.members[name] = Member(name, None, now, now, now + patience)
         self._unreachable[name] = None
 
-    def notice(self, names: Iterable[str], now: float) -> None:
-        """Notes that somebody else hears these, which may be out of our own reach."""
+    def notice(self, heard: Mapping[str, float]) -> None:
+        """Notes when somebody else has heard these, which may be out of our own reach."""
         members = self.members
-        for name in names:
-            if name in members:
-                members[name].noticed = now
+        for name, when in heard.items():
+            member = members.get(name)
+            if member is not None and when > member.noticed:
+                member.noticed = when
 
     def lost_contact(self, peer: Peer, now: float) -> None:
         """Notes that nothing can be sent to ``peer`` at present."""

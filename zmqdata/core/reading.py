@@ -256,7 +256,7 @@ class Reading:
         """The grants of all tasks that a worker hosts."""
         return tuple(self._grant(self.tasks[number]) for number in sorted(self._at.get(address, ())))
 
-    def collect_report(self) -> None:
+    def _collect_report(self) -> None:
         """Begins a report if something was handed out since the last one."""
         if self._fresh:
             self.report += 1
@@ -266,6 +266,11 @@ class Reading:
             }
             self._reports.append(Report(self.report, self._fresh, marks))
             self._fresh = {}
+
+    def next_report(self) -> tuple[int, dict[int, m.Ranges], int]:
+        """What the dispatcher is told now: the number of the report, what it tells, and the step."""
+        self._collect_report()
+        return self.report, self.unreported, self.steps
 
     @property
     def steps(self) -> int:

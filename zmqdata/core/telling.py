@@ -144,6 +144,14 @@ class Telling:
             )
             self._do(c.Note("warning", text))
 
+    def ended_alone(self, silence: float) -> None:
+        """Tells that nobody has said whether others that read the job had all that they held."""
+        text = (
+            f"no answer from the dispatcher at {self.service} for {silence:.0f} s at the end of job {self.job!r}, "
+            f"repetition {self.repetition}: what other readers held that have died is missing here"
+        )
+        self._do(c.Note("warning", text))
+
     def is_too_silent(self, now: float) -> str:
         """Why there is no point in waiting for the dispatcher any longer, if there is none."""
         silence = now - self.heard
@@ -186,5 +194,6 @@ class Telling:
             names = ", ".join(map(str, plan.missing))
             return f"waiting for {starved:.0f} s for consumer {names} of job {self.job}, who is not there"
         places = [reading.tasks[number].place for number in reading.unended]
-        names = ", ".join(sorted({place.address or "a new host" for place in places})) or "the end of the iteration"
+        rest = "readers that are silent now" if tasks.tasks and tasks.closed else "the end of the iteration"
+        names = ", ".join(sorted({place.address or "a new host" for place in places})) or rest
         return f"waiting for elements for {starved:.0f} s, from {names}"

@@ -33,6 +33,7 @@ from zmqdata.messages.clients import (
     HoldingsReported,
     IterationClosed,
     IterationOpened,
+    MayEnd,
     OpenIteration,
     PieceStored,
     RegisterDataset,
@@ -143,6 +144,7 @@ ToClient = (
     | IterationOpened
     | ResumeAwaited
     | ClientHeartbeatAnswered
+    | MayEnd
     | TasksChanged
     | RequestHoldings
     | IterationClosed
@@ -211,6 +213,7 @@ __all__ = [
     "MOST_PIECE_BYTES",
     "MOST_WHOLE_BYTES",
     "Memory",
+    "MayEnd",
     "Message",
     "OPENING",
     "OnLink",

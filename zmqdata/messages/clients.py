@@ -84,6 +84,8 @@ class ClientHeartbeat(Message, frozen=True):
     training loop has taken what there is in all steps below. ``near``: the horizon that it will reach soon. ``beat``
     numbers heartbeats. ``alone``: it believes that nobody else reads (``Lease``). ``repeats``: so many elements have
     come to it again, and were dropped. ``unreached``: the addresses of workers from which nothing has come for long.
+    ``done``: it has handed out all that came and knows of nothing that will come to it, but elements are still owed to
+    somebody; it ends when none are, or with ``MayEnd``.
     """
 
     client: str
@@ -96,6 +98,7 @@ class ClientHeartbeat(Message, frozen=True):
     alone: bool = False
     repeats: int = 0
     unreached: tuple[str, ...] = ()
+    done: bool = False
 
 
 class HoldingsReported(Message, frozen=True):
@@ -260,6 +263,16 @@ class ClientHeartbeatAnswered(Message, frozen=True):
     task_list: TaskList | None
     beat: int = 0
     lease: Lease | None = None
+
+
+class MayEnd(Message, frozen=True):
+    """To a client that said in heartbeat ``beat`` that it is ``done``: another one reads on, and is there for the rest.
+
+    What others hold and do not hand out, as they die, is then given to that one.
+    """
+
+    client: str
+    beat: int
 
 
 class TasksChanged(Message, frozen=True):

@@ -32,14 +32,15 @@ class WorkerHeartbeat(Message, frozen=True):
 
     The dispatcher answers ``WorkerHeartbeatAnswered`` and sends ``HostTask`` for tasks that are missing in it and
     ``DropTask`` for tasks that should not be there, and ``ReleaseClient`` for ``clients`` that read no more: a lost
-    message heals with the next heartbeat. ``readers`` are those of them that spoke to the worker in the last seconds.
+    message heals with the next heartbeat. ``readers`` are those of them that spoke to the worker in the last seconds,
+    each with how many seconds ago that was.
     ``draining``: it will leave; it gets no more tasks, and what it has goes to others as soon as there are any.
     """
 
     worker: str
     tasks: tuple[TaskReport, ...]
     clients: tuple[str, ...]
-    readers: tuple[str, ...] = ()
+    readers: dict[str, float] = field(default_factory=dict)
     draining: bool = False
 
 
