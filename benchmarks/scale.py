@@ -126,7 +126,8 @@ class SimulatedWorker(Peer):
             self.send(m.RegisterWorker(self.name, *place), "registered")
             return
         self.beats += 1
-        self.send(m.WorkerHeartbeat(self.name, self._reports(), self.links, self.links), "worker heartbeat")
+        readers = dict.fromkeys(self.links, 0.0)
+        self.send(m.WorkerHeartbeat(self.name, self._reports(), self.links, readers), "worker heartbeat")
         for task, facts in self.tasks.items():
             facts[2] += 100
             if (self.beats + task) % BEATS_PER_ASK == 0:
