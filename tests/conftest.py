@@ -5,16 +5,20 @@ Fakes and servers live in ``zmqdata.testing``, not here.
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import gc
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from zmqdata.dataset.seeds import _seeds
+from zmqdata.transport.keys import own_key
 
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("local", deadline=None)
@@ -29,9 +33,14 @@ _terminal = 2
 
 
 def pytest_configure() -> None:
-    """Notes where the terminal is, while nothing is captured."""
+    """Notes where the terminal is, while nothing is captured; gives all tests a key that is not the user's."""
     global _terminal
     _terminal = os.dup(2)
+    if "ZMQDATA_TEST_CONFIG" not in os.environ:  # the processes that share the work have that of their parent
+        folder = os.environ["ZMQDATA_TEST_CONFIG"] = tempfile.mkdtemp(prefix="zmqdata-test-config-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["XDG_CONFIG_HOME"] = os.environ["ZMQDATA_TEST_CONFIG"]
+    own_key()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from zmqdata.specs import UNKNOWN_CARDINALITY as UNKNOWN_CARDINALITY
     from zmqdata.specs import DatasetSpec as DatasetSpec
     from zmqdata.specs import TensorSpec as TensorSpec
+    from zmqdata.transport.keys import use_key_file as use_key_file
     from zmqdata.worker.server import WorkerServer as WorkerServer
 
 _HOMES = {
@@ -88,6 +89,7 @@ _HOMES = {
     "from_dataset_id": "zmqdata.client.distribute",
     "register_dataset": "zmqdata.client.distribute",
     "set_random_seed": "zmqdata.dataset",
+    "use_key_file": "zmqdata.transport.keys",
 }
 
 __all__ = ["errors", "testing", *_HOMES]

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from zmqdata.commandline import check_dispatcher_named, chosen_settings, command_parser, complain, guarded, say
-from zmqdata.config import dispatcher_setting
+from zmqdata.config import KeySettings, dispatcher_setting
 from zmqdata.settings import check_settings, setting
 from zmqdata.transport.addresses import endpoint_host, parse_service, resolve_host
+from zmqdata.transport.keys import use_key_file
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,6 +34,12 @@ def tell(found: T, as_json: bool, tables: Callable[[T], Iterable[RenderableType]
     for table in tables(found):
         console.print(table)
     return 0
+
+
+def take_key(chosen: argparse.Namespace) -> None:
+    """Has this process show the key that was chosen."""
+    wanted = chosen_settings(KeySettings, chosen)
+    use_key_file(wanted.key_file, insecure=wanted.insecure)
 
 
 # --- status
@@ -56,13 +63,14 @@ class StatusSettings:
 def status_main(arguments: Sequence[str], program: str = "zmqdata status") -> int:
     """Prints workers, jobs, tasks and rates; returns the exit code, 1 when nobody answers."""
     about = "Lists workers, jobs, tasks and rates of a dispatcher, or what one worker has."
-    chosen = command_parser(program, about, StatusSettings).parse_args(arguments)
+    chosen = command_parser(program, about, StatusSettings, KeySettings).parse_args(arguments)
     return guarded(program, lambda: show_status(chosen))
 
 
 def show_status(chosen: argparse.Namespace) -> int:
     """Asks a dispatcher or a worker how things stand and prints the answer."""
     wanted = chosen_settings(StatusSettings, chosen)
+    take_key(chosen)
     if not wanted.worker:
         check_dispatcher_named(chosen, StatusSettings, "which dispatcher?")
     service = wanted.worker or wanted.dispatcher_address
@@ -72,7 +80,8 @@ def show_status(chosen: argparse.Namespace) -> int:
     from zmqdata.client.calls import status
     from zmqdata.statustables import status_tables
 
-    return tell(status(service, wanted.timeout), wanted.json, status_tables)
+    role = "worker" if wanted.worker else "dispatcher"
+    return tell(status(service, wanted.timeout, role), wanted.json, status_tables)
 
 
 # --- drain
@@ -96,6 +105,7 @@ def drain_main(arguments: Sequence[str], program: str = "zmqdata drain") -> int:
         "Has a worker hand its tasks over to other workers and end, with exit code 0, and waits for that. Nothing is "
         "lost or comes twice.",
         DispatcherSettings,
+        KeySettings,
     )
     parser.add_argument("worker", metavar="WORKER", help="its address or name, as status shows it, or a host")
     chosen = parser.parse_args(arguments)
@@ -105,6 +115,7 @@ def drain_main(arguments: Sequence[str], program: str = "zmqdata drain") -> int:
 def drain_worker(chosen: argparse.Namespace, program: str) -> int:
     """Asks for the drain and waits for its end."""
     wanted = chosen_settings(DispatcherSettings, chosen)
+    take_key(chosen)
     check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
     from zmqdata.client.draining import drain
 
@@ -126,6 +137,7 @@ def audit_main(arguments: Sequence[str], program: str = "zmqdata audit") -> int:
         "Tells what became of a job: splits handed out, finished and re-hosted, elements delivered to each client, "
         "duplicates dropped, elements left out.",
         DispatcherSettings,
+        KeySettings,
     )
     parser.add_argument("job", metavar="JOB", help="the name of the job, as 'zmqdata status' shows it")
     parser.add_argument("--json", action="store_true", help="print a JSON array with an object for each repetition")
@@ -136,6 +148,7 @@ def audit_main(arguments: Sequence[str], program: str = "zmqdata audit") -> int:
 def show_audit(chosen: argparse.Namespace) -> int:
     """Asks for the audit of a job and prints it."""
     wanted = chosen_settings(DispatcherSettings, chosen)
+    take_key(chosen)
     check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
     from zmqdata.client.auditing import audit
     from zmqdata.statustables import audit_tables

@@ -25,7 +25,8 @@ from zmqdata.commandline import (
     guarded,
     say,
 )
-from zmqdata.config import DispatcherConfig, WorkerConfig
+from zmqdata.config import DispatcherConfig, KeySettings, WorkerConfig
+from zmqdata.keygen import keygen_main
 from zmqdata.settings import PREFIX, check_settings, setting, variables
 from zmqdata.transport.addresses import check_addresses, endpoint_host, parse_service, resolve_host
 from zmqdata.worker.lifetime import StopSignals, exit_within, watch_lifeline
@@ -43,7 +44,7 @@ LOOK_AROUND = 0.5
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> int:
-    """Runs ``zmqdata dispatcher|worker|status|drain|audit|save-status``.
+    """Runs ``zmqdata dispatcher|worker|status|drain|audit|save-status|keygen``.
 
     Args:
         arguments: without the program's name; None: those of this process.
@@ -59,6 +60,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
         "drain": drain_main,
         "audit": audit_main,
         "save-status": save_status_main,
+        "keygen": keygen_main,
     }
     parser = Arguments(
         prog=program,
@@ -189,7 +191,7 @@ def count_of_processes(text: str) -> int:
 # --- what the commands share
 
 
-COMMAND_SETTINGS = (DispatcherConfig, WorkerConfig, ProcessSettings, StatusSettings, LogSettings)
+COMMAND_SETTINGS = (DispatcherConfig, WorkerConfig, ProcessSettings, StatusSettings, KeySettings, LogSettings)
 
 
 def add_shared_options(parser: argparse.ArgumentParser) -> None:

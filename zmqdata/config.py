@@ -32,6 +32,33 @@ SNAPSHOTS_PER_WORKER = 3
 MOST_SNAPSHOTS = 10_000
 
 
+KEY_FILE = (
+    "file with the key of the cluster, as `zmqdata keygen` makes it; without it that of this user, which is made when "
+    "it is needed first"
+)
+INSECURE = "do without a key: nothing is encrypted, and whoever reaches a server may use it, and have it run code"
+
+
+@described
+@dataclass(frozen=True)
+class KeySettings:
+    """By which key a process proves that it is of the cluster.
+
+    Args:
+        {settings}
+
+    Example:
+        >>> KeySettings(insecure=True).key_file is None
+        True
+    """
+
+    key_file: str | None = setting(None, KEY_FILE, metavar="FILE")
+    insecure: bool = setting(False, INSECURE)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
 @described
 @dataclass(frozen=True)
 class DispatcherConfig:
@@ -51,7 +78,7 @@ class DispatcherConfig:
         >>> DispatcherConfig(port=5050).worker_timeout_ms
         10000
 
-    tf.data has the same fields, the last five excepted, with slower defaults. What is at once with 0 and never with -1
+    tf.data has the same fields, the last seven excepted, with slower defaults. What is at once with 0 and never with -1
     there is so here; a ``worker_timeout_ms`` of 0, the default there, is refused.
     """
 
@@ -125,6 +152,8 @@ class DispatcherConfig:
         least=SMALLEST_MESSAGE_LIMIT,
         most=MOST_BYTES,
     )
+    key_file: str | None = setting(None, KEY_FILE, metavar="FILE")
+    insecure: bool = setting(False, INSECURE)
 
     def __post_init__(self) -> None:
         if self.fault_tolerant_mode is True and not self.work_dir:
@@ -271,6 +300,8 @@ class WorkerConfig:
     pipeline_cache_bytes: int = setting(
         16 << 30, "how many bytes are kept there; those used longest ago make way for others", least=1, most=MOST_BYTES
     )
+    key_file: str | None = setting(None, KEY_FILE, metavar="FILE")
+    insecure: bool = setting(False, INSECURE)
 
     def __post_init__(self) -> None:
         if isinstance(self.dispatcher_address, (str, type(None))) and not self.dispatcher_address:

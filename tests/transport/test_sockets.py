@@ -64,8 +64,9 @@ def test_a_link_that_cannot_be_connected_says_so(deaf: Deaf, context: zmq.Contex
 
 def test_control_connections_ask_again_soon(deaf: Deaf, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     """A connection that gets no answer is asked for anew, each time from another port, before TCP would."""
-    dealer = sockets.control_dealer(context, deaf.endpoint)
-    events = dealer.get_monitor_socket(zmq.Event.CONNECT_DELAYED)
+    dealer, handshakes = sockets.control_dealer(context, deaf.endpoint, None, "dispatcher")
+    handshakes.close()
+    events = dealer.get_monitor_socket(zmq.Event.CONNECT_DELAYED, "inproc://events")
     for _ in range(3):
         assert events.poll(900)
         events.recv_multipart()
@@ -77,8 +78,8 @@ def test_a_message_is_sent_at_once_or_not_at_all() -> None:
     """All frames arrive as one message; of one for somebody who is not there, none goes."""
     with sockets.new_context() as context:
         router, endpoint = sockets.control_router(context, "tcp://127.0.0.1:0", 1_000)
-        dealer = sockets.control_dealer(context, endpoint)
-        with closing(router), closing(dealer):
+        dealer, handshakes = sockets.control_dealer(context, endpoint, None, "dispatcher")
+        with closing(router), closing(dealer), closing(handshakes):
             sockets.send_at_once(dealer, [b"one", b"two", b"three"])
             assert router.poll(10_000)
             peer, *frames = router.recv_multipart()

@@ -14,9 +14,18 @@ import zmq
 
 from zmqdata import messages as m
 from zmqdata import wire
-from zmqdata.errors import BY_NAME, DataServiceError, InvalidArgumentError, ProtocolError, UnavailableError
+from zmqdata.errors import (
+    BY_NAME,
+    DataServiceError,
+    InvalidArgumentError,
+    PermissionDeniedError,
+    ProtocolError,
+    UnavailableError,
+)
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import endpoint_host, parse_service, resolve_host
+from zmqdata.transport.handshakes import Handshakes
+from zmqdata.transport.keys import process_key
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +78,7 @@ def call(
     request: str,
     timeout: float,
     reply: Callable[[object], Sequence[m.Message]] = _say_nothing,
+    role: str = "dispatcher",
 ) -> AnswerT:
     """Sends an ask until it is answered.
 
@@ -79,20 +89,24 @@ def call(
         request: the ask's request id.
         timeout: seconds of silence after which to give up.
         reply: what to send after an answer of another class.
+        role: what kind of server is asked.
 
     Raises:
         UnavailableError: no dispatcher has answered in time.
+        PermissionDeniedError: it does not let us in with our key.
         DataServiceError: the dispatcher refuses; the class is the one that it names.
     """
-    socket = sockets.control_dealer(client_context(), endpoint)
+    socket, handshakes = sockets.control_dealer(client_context(), endpoint, process_key(), role)
     try:
-        return _converse(socket, endpoint, ask, answer, request, timeout, reply)
+        return _converse(socket, handshakes, endpoint, ask, answer, request, timeout, reply)
     finally:
+        handshakes.close()
         socket.close(linger=0)
 
 
 def _converse(
     socket: zmq.Socket[bytes],
+    handshakes: Handshakes,
     endpoint: str,
     ask: m.Message,
     answer: type[AnswerT],
@@ -105,6 +119,9 @@ def _converse(
     said = False
     socket.send_multipart(wire.pack(ask))
     repeat_at = began + patience
+    poller = zmq.Poller()
+    for one in (socket, handshakes.monitor):
+        poller.register(one, zmq.POLLIN)
     while True:
         now = time.monotonic()
         if now - began >= timeout:
@@ -123,7 +140,10 @@ def _converse(
             if socket.poll(0, zmq.POLLOUT):
                 socket.send_multipart(wire.pack(ask))
         wait = min(repeat_at, began + timeout, began + SAY_SO_AFTER if not said else repeat_at) - now
-        if socket.poll(max(1, int(wait * 1000))):
+        ready = dict(poller.poll(max(1, int(wait * 1000))))
+        if handshakes.monitor in ready and (reason := handshakes.news()):
+            raise PermissionDeniedError(reason)
+        if socket in ready:
             found = _answer(socket.recv_multipart(), request)
             if isinstance(found, answer):
                 return found
@@ -164,19 +184,24 @@ def _answer(frames: list[bytes], request: str) -> object:
 
 
 def ask_dispatcher(
-    service: str | tuple[str, str], make_ask: Callable[[str], m.Message], answer: type[AnswerT], timeout: float
+    service: str | tuple[str, str],
+    make_ask: Callable[[str], m.Message],
+    answer: type[AnswerT],
+    timeout: float,
+    role: str = "dispatcher",
 ) -> AnswerT:
     """Like ``call``, for a user's service string and an ask that is made with a fresh request id."""
     request = new_request()
-    return call(parse_service(service), make_ask(request), answer, request, timeout)
+    return call(parse_service(service), make_ask(request), answer, request, timeout, role=role)
 
 
-def status(service: str, timeout: float = 10.0) -> dict[str, Any]:
+def status(service: str, timeout: float = 10.0, role: str = "dispatcher") -> dict[str, Any]:
     """How things stand at a dispatcher or a worker, as plain data; ``docs/configuration.md`` says what is in it.
 
     Args:
         service: where the dispatcher is, or the worker, ``"tcp://host:port"``.
         timeout: seconds to wait for its answer.
+        role: ``"worker"`` to ask one: in a cluster with a key for each role it is known by another.
 
     Raises:
         ValueError: an argument has a wrong value; the text says what was expected.
@@ -189,6 +214,6 @@ def status(service: str, timeout: float = 10.0) -> dict[str, Any]:
         []
     """
     check_timeout("timeout", timeout)
-    report = ask_dispatcher(service, m.RequestStatus, m.StatusReported, timeout)
+    report = ask_dispatcher(service, m.RequestStatus, m.StatusReported, timeout, role)
     found: dict[str, Any] = msgspec.json.decode(report.status)
     return found

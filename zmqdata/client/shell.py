@@ -32,6 +32,8 @@ from zmqdata.iterators.watching import LeftOut
 from zmqdata.messages import LeftOutElement, encode_checkpoint
 from zmqdata.transport import sockets
 from zmqdata.transport.clocks import boottime
+from zmqdata.transport.handshakes import Handshakes
+from zmqdata.transport.keys import process_key
 from zmqdata.transport.loans import Pool
 from zmqdata.transport.local import SCHEME, Handover, find_handover
 from zmqdata.transport.loop import Loop
@@ -63,7 +65,8 @@ class ReaderShell:
         self._behind = 0  # the place behind the last block that was taken
         self.rejects = Rejects()
         self._context = client_context()
-        self._dispatcher = sockets.control_dealer(self._context, profile.service)
+        self._key = process_key()
+        self._handshakes: list[Handshakes] = []
         self._workers: dict[str, zmq.Socket[bytes]] = {}
         self._links: dict[str, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
         self._handovers: dict[str, Handover] = {}
@@ -74,7 +77,7 @@ class ReaderShell:
         self._corrupt = 0
         self._closing = False
         self.loop = Loop(f"zmqdata-client-{profile.client[:6]}", self._tick, 0.2, self._release)
-        self.loop.read(self._dispatcher, lambda: self._receive(self._dispatcher, c.DISPATCHER))
+        self._dispatcher = self._control(profile.service, "dispatcher", c.DISPATCHER, -1)
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
             c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
@@ -232,13 +235,25 @@ class ReaderShell:
         socket = self._workers.get(address)
         if socket is None:
             try:
-                socket = sockets.control_dealer(self._context, address, max_bytes=sockets.MAX_CONTROL_BYTES)
+                socket = self._workers[address] = self._control(address, "worker", address, sockets.MAX_CONTROL_BYTES)
             except zmq.ZMQError as error:
                 self.rejects.count(address, "the task list", f"no address: {error}")
                 return None
-            self._workers[address] = opened = socket
-            self.loop.read(opened, lambda: self._receive(opened, address))
         return socket
+
+    def _control(self, endpoint: str, role: str, peer: c.Peer, max_bytes: int) -> zmq.Socket[bytes]:
+        """A connection to a server of a role, which is read from now on."""
+        socket, handshakes = sockets.control_dealer(self._context, endpoint, self._key, role, max_bytes=max_bytes)
+        self._handshakes.append(handshakes)
+        self.loop.read(socket, lambda: self._receive(socket, peer))
+        self.loop.read(handshakes.monitor, lambda: self._shake_hands(handshakes))
+        return socket
+
+    def _shake_hands(self, handshakes: Handshakes) -> bool:
+        reason = handshakes.news()
+        if reason:
+            self._handle(c.KeyRefused(reason))
+        return reason is not None
 
     # --- links
 
@@ -248,8 +263,10 @@ class ReaderShell:
             self._attach(name, command.address)
             return
         try:
-            socket, monitor = sockets.link_pull(self._context, command.address, name, command.secret)
-        except zmq.ZMQError as error:
+            is_far = command.address.startswith("tcp://")
+            server = self._key.server("worker") if self._key is not None and is_far else None
+            socket, monitor = sockets.link_pull(self._context, command.address, name, command.secret, server)
+        except (zmq.ZMQError, ValueError) as error:
             text = f"cannot connect to {command.address}: {error}"
             self.loop.post(lambda: self._handle(c.LinkBroken(name, text)))
             return
@@ -364,9 +381,10 @@ class ReaderShell:
     def _release(self) -> None:
         for name in [*self._links, *self._handovers]:
             self._disconnect(c.DisconnectLink(name))
-        for socket in self._workers.values():
+        for handshakes in self._handshakes:
+            handshakes.close()
+        for socket in (*self._workers.values(), self._dispatcher):
             socket.close()
-        self._dispatcher.close()
         endings.abandoned.discard(self.loop)
 
 

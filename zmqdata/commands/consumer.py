@@ -47,6 +47,13 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyRefused:
+    """Event: a server does not let us in with our key, and will not. ``text`` says why."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class NoteLeftOut:
     """Command: have an element that workers leave out in the quarantine of the iterator."""
 

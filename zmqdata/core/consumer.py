@@ -19,7 +19,7 @@ from zmqdata.core.readlinks import LinkProfile, ReadLinks
 from zmqdata.core.standing import Standing
 from zmqdata.core.stepping import Stepping
 from zmqdata.core.telling import Telling
-from zmqdata.errors import NotFoundError, ResourceExhaustedError
+from zmqdata.errors import NotFoundError, PermissionDeniedError, ResourceExhaustedError
 
 HEARTBEAT = 1.0
 REPEAT = 1.0
@@ -90,6 +90,7 @@ class ConsumerCore:
             c.LinkBroken: lambda event, now: self.links.broken(event, now),
             c.MemoryMapped: lambda event, now: self.links.mapped(event, now),
             c.Wanted: lambda event, now: self.telling.wanted(),
+            c.KeyRefused: lambda event, now: self._finish(PermissionDeniedError.__name__, event.text, now),
             c.CloseRequested: lambda event, now: self._close(now),
         }
         self._messages: dict[type[m.Message], Callable[[Any, float], object]] = {

@@ -37,7 +37,15 @@ from zmqdata.files import whole_path
 from zmqdata.nodes import matching_files
 from zmqdata.settings import check_type
 from zmqdata.transport import sockets
-from zmqdata.transport.addresses import announced_address, bind_endpoint, host_addresses, split_address
+from zmqdata.transport.access import Access, Keyring
+from zmqdata.transport.addresses import (
+    announced_address,
+    bind_endpoint,
+    host_addresses,
+    is_loopback,
+    split_address,
+)
+from zmqdata.transport.keys import WITHOUT_KEY, key_for
 from zmqdata.transport.lifecycle import Server
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
@@ -75,11 +83,18 @@ class DispatcherShell:
         aliases = host_aliases(config.worker_addresses)
         self.store = PipelineStore(config.work_dir)
         closing(self.store.close)
+        key = key_for(config, not is_loopback(config.host))
+        if key is None:
+            log.warning("%s", WITHOUT_KEY)
         self.context = sockets.new_context()
         closing(self.context.term)
+        self.rejects = Rejects()
+        self.loop = Loop("zmqdata-dispatcher", self._tick)
+        self.access = Access(self.context, self.loop, Keyring(key), self.rejects)
+        closing(self.access.close)
         endpoint = bind_endpoint(config.host, config.port)
         self.router, bound = sockets.control_router(
-            self.context, endpoint, silence_of(config), config.max_message_bytes
+            self.context, endpoint, silence_of(config), config.max_message_bytes, key
         )
         closing(self.router.close)
         port = split_address(bound.partition("://")[2])[1]
@@ -95,8 +110,6 @@ class DispatcherShell:
         )
         self.core.datasets.parts.found(*self.store.found())
         self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)
-        self.rejects = Rejects()
-        self.loop = Loop("zmqdata-dispatcher", self._tick)
         self.loop.read(self.router, self._receive)
         self._saves = SaveFolders(self._report_soon)
         closing(self._saves.close)
@@ -142,6 +155,7 @@ class DispatcherShell:
         failed(error)
 
     def _tick(self) -> None:
+        self.access.keyring.look()
         self._handle(c.Tick())
         if self.records is not None:
             self.records.look_around()
@@ -171,6 +185,10 @@ class DispatcherShell:
         except ProtocolError as error:
             self.rejects.count(sockets.sender(frames), "the dispatcher's socket", str(error))
             return True
+        objection = self.access.objection(frames, message)
+        if objection:
+            self._refuse(peer, frames, message, objection)
+            return True
         if isinstance(message, m.RegisterDataset) and not _is_sound(message):
             text = "The packed pipeline is missing, or its bytes are not what its digest says: altered on its way?"
             self._send(c.Send(peer, m.RequestRefused(message.request, "InvalidArgumentError", text)))
@@ -183,6 +201,13 @@ class DispatcherShell:
         else:
             self._handle(c.Received(peer, message))
         return True
+
+    def _refuse(self, peer: bytes, frames: Sequence[zmq.Frame], message: m.Message, objection: str) -> None:
+        """Tells a peer that its key does not let it say this, where it waits for an answer."""
+        self.rejects.count(sockets.sender(frames), "the dispatcher's socket", objection)
+        request = m.request_of(message)
+        if request:
+            self._send(c.Send(peer, m.RequestRefused(request, "PermissionDeniedError", objection)))
 
     def _audit(self, ask: m.RequestAudit) -> m.Message:
         found = audits_of(self.core, ask.job)

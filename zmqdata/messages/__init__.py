@@ -12,6 +12,8 @@ tasks are numbered by the dispatcher. Ranges of elements are half-open pairs ``(
 
 from __future__ import annotations
 
+from typing import Any
+
 from zmqdata.messages.checkpoints import (
     CHECKPOINT_VERSION,
     Checkpoint,
@@ -112,7 +114,7 @@ from zmqdata.messages.workers import (
     WorkerStopped,
 )
 
-ToDispatcher = (
+FromClient = (
     RegisterDataset
     | StorePiece
     | DescribeDataset
@@ -124,7 +126,9 @@ ToDispatcher = (
     | DrainWorker
     | RequestAudit
     | StartSave
-    | RegisterWorker
+)
+FromWorker = (
+    RegisterWorker
     | WorkerHeartbeat
     | RequestSplits
     | SplitsReturned
@@ -135,6 +139,7 @@ ToDispatcher = (
     | RequestPiece
     | WorkerStopped
 )
+ToDispatcher = FromClient | FromWorker
 ToClient = (
     DatasetRegistered
     | RequestPart
@@ -175,9 +180,24 @@ ToWorker = (
     | CloseLink
     | RequestStatus
 )
+SAYS: dict[str, Any] = {"client": FromClient | OpenLink | Grant | CloseLink, "worker": FromWorker, "dispatcher": ()}
+"""What the holder of a role's key may say to a server. Dispatchers connect to nobody."""
 OnLink = Block | EndOfTask | Lineage
 
+
+
+def request_of(message: Message) -> str:
+    """The name under which whoever sent an ask waits for its answer; "" where it waits for none.
+
+    >>> request_of(RequestStatus("request")), request_of(Probe())
+    ('request', '')
+    """
+    names = (getattr(message, name, "") for name in ("request", "client", "worker"))
+    return next((str(name) for name in names if name), "")
+
+
 __all__ = [
+    "SAYS",
     "AuditReported",
     "Block",
     "CHECKPOINT_VERSION",
@@ -274,4 +294,5 @@ __all__ = [
     "decode_checkpoint",
     "encode_checkpoint",
     "is_digest",
+    "request_of",
 ]

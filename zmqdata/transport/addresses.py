@@ -174,6 +174,21 @@ def host_addresses(host: str) -> list[str]:
     return [str(entry[4][0]) for entry in addresses]
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens on a host name or address.
+
+    Raises:
+        InvalidArgumentError: nobody knows the host.
+
+    Example:
+        >>> is_loopback("localhost"), is_loopback("0.0.0.0")
+        (True, False)
+    """
+    if host in EVERY_INTERFACE:
+        return False
+    return all(ipaddress.ip_address(one.partition("%")[0]).is_loopback for one in host_addresses(host.strip("[]")))
+
+
 def bind_endpoint(host: str, port: int) -> str:
     """The endpoint to bind for a host name or address; port 0 becomes ``*``, ZeroMQ's word for any free port.
 

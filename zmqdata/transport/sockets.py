@@ -13,6 +13,9 @@ from collections.abc import Iterable, Sequence
 
 import zmq
 
+from zmqdata.transport.handshakes import Handshakes
+from zmqdata.transport.keys import Key
+
 HEARTBEAT_MS = 1_000
 CONTROL_QUEUE = 1_000
 MAX_CONTROL_BYTES = 16 << 20
@@ -24,6 +27,8 @@ LINK_SILENCE_MS = 10_000
 LONGEST_MESSAGE_MS = 3_600_000
 RECONNECT_MS = 50
 RECONNECT_MAX_MS = 1_000
+CONTROL = "control"
+"""The ZAP domain of control sockets; a link has its own name as domain."""
 CONNECT_MS = 3_000
 """How long to wait for a connection before asking anew: TCP doubles its pauses, up to a minute after a long cut."""
 
@@ -44,7 +49,11 @@ def _raise_file_limit() -> None:
 
 
 def control_router(
-    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, silence_ms: int, max_bytes: int = MAX_CONTROL_BYTES
+    context: zmq.Context[zmq.Socket[bytes]],
+    endpoint: str,
+    silence_ms: int,
+    max_bytes: int = MAX_CONTROL_BYTES,
+    key: Key | None = None,
 ) -> tuple[zmq.Socket[bytes], str]:
     """A bound ROUTER that says when a peer is not connected, and the address it got.
 
@@ -52,25 +61,60 @@ def control_router(
         endpoint: ``tcp://host:port`` (port 0: any free one) or ``ipc://path``.
         silence_ms: after how long without any sign of life a connection is given up.
         max_bytes: the largest message that is accepted; a peer that sends more is disconnected.
+        key: by which it is known; whom it lets in says an access check. None: anybody.
     """
     socket = context.socket(zmq.ROUTER)
     _set_control(socket, silence_ms, max_bytes)
+    if key is not None:
+        _serve(socket, key, CONTROL)
     socket.set(zmq.ROUTER_MANDATORY, 1)
     bind(socket, endpoint)
     return socket, _endpoint(socket)
 
 
 def control_dealer(
-    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, silence_ms: int = 10_000, max_bytes: int = -1
-) -> zmq.Socket[bytes]:
-    """A DEALER that connects, and goes on trying to for as long as it lives."""
+    context: zmq.Context[zmq.Socket[bytes]],
+    endpoint: str,
+    key: Key | None,
+    role: str,
+    silence_ms: int = 10_000,
+    max_bytes: int = -1,
+) -> tuple[zmq.Socket[bytes], Handshakes]:
+    """A DEALER that connects, and goes on trying to for as long as it lives, and who tells why it is not let in.
+
+    Args:
+        endpoint: the server's address.
+        key: what it shows, and how it knows the server; None: neither.
+        role: the server's.
+        silence_ms: after how long without any sign of life a connection is given up.
+        max_bytes: the largest message that is accepted; -1: any.
+    """
     socket = context.socket(zmq.DEALER)
     _set_control(socket, silence_ms, max_bytes)
     socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
     socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
     socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+    if key is not None:
+        _show(socket, *key.pair, key.server(role))
+    handshakes = Handshakes(socket, endpoint, key)
     socket.connect(endpoint)
-    return socket
+    return socket, handshakes
+
+
+def _serve(socket: zmq.Socket[bytes], key: Key, domain: str) -> None:
+    """Has a socket encrypt, and ask for each peer whether it is let in."""
+    public, secret = key.pair
+    socket.set(zmq.CURVE_SERVER, 1)
+    socket.set(zmq.CURVE_PUBLICKEY, public)
+    socket.set(zmq.CURVE_SECRETKEY, secret)
+    socket.set_string(zmq.ZAP_DOMAIN, domain)
+
+
+def _show(socket: zmq.Socket[bytes], public: bytes, secret: bytes, server: bytes) -> None:
+    """Has a socket encrypt what it says, so that only the holder of the server's key can read it."""
+    socket.set(zmq.CURVE_PUBLICKEY, public)
+    socket.set(zmq.CURVE_SECRETKEY, secret)
+    socket.set(zmq.CURVE_SERVERKEY, server)
 
 
 def _set_control(socket: zmq.Socket[bytes], silence_ms: int, max_bytes: int) -> None:
@@ -88,9 +132,14 @@ def _set_heartbeat(socket: zmq.Socket[bytes], silence_ms: int) -> None:
 
 
 def link_push(
-    context: zmq.Context[zmq.Socket[bytes]], endpoints: Iterable[str], domain: str
+    context: zmq.Context[zmq.Socket[bytes]], endpoints: Iterable[str], domain: str, key: Key | None = None
 ) -> tuple[zmq.Socket[bytes], str]:
     """A PUSH for one link, bound to the first of the endpoints that is free; only its client passes the ZAP domain.
+
+    Args:
+        endpoints: where it may be bound.
+        domain: the name of the link.
+        key: by which it encrypts; None: it only asks for the link's secret.
 
     Raises:
         OSError: none of the endpoints can be bound, or there are no sockets left; the text says why.
@@ -102,8 +151,11 @@ def link_push(
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.SNDHWM, 0)
     socket.set(zmq.IPV6, 1)
-    socket.set(zmq.PLAIN_SERVER, 1)
-    socket.set_string(zmq.ZAP_DOMAIN, domain)
+    if key is None:
+        socket.set(zmq.PLAIN_SERVER, 1)
+        socket.set_string(zmq.ZAP_DOMAIN, domain)
+    else:
+        _serve(socket, key, domain)
     _set_heartbeat(socket, LINK_SILENCE_MS)
     reason = "there is none"
     for endpoint in endpoints:
@@ -118,12 +170,18 @@ def link_push(
 
 
 def link_pull(
-    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, user: str, secret: str
+    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, user: str, secret: str, server: bytes | None = None
 ) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
     """A PULL for one link, which never reconnects by itself, and a monitor that tells when its connection ends.
 
     What was in a pipe when it broke is lost without an error, so a broken link is replaced, never mended. A cut is
     noticed by TCP, whose acknowledgements do not wait behind a large block as an answer of ZeroMQ's heartbeat does.
+
+    Args:
+        endpoint: the worker's address.
+        user: the name of the link.
+        secret: a secret CURVE key where the worker has a key, else a password.
+        server: the worker's public key; None: nothing is encrypted.
     """
     socket = context.socket(zmq.PULL)
     socket.set(zmq.LINGER, 0)
@@ -132,8 +190,11 @@ def link_pull(
     socket.set(zmq.IPV6, 1)
     socket.set(zmq.RECONNECT_IVL, -1)
     socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
-    socket.set_string(zmq.PLAIN_USERNAME, user)
-    socket.set_string(zmq.PLAIN_PASSWORD, secret)
+    if server is None:
+        socket.set_string(zmq.PLAIN_USERNAME, user)
+        socket.set_string(zmq.PLAIN_PASSWORD, secret)
+    else:
+        _show(socket, zmq.curve_public(secret.encode()), secret.encode(), server)
     socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     socket.set(zmq.HEARTBEAT_TIMEOUT, LONGEST_MESSAGE_MS)
     socket.set(zmq.TCP_MAXRT, LINK_SILENCE_MS)

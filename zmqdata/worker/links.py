@@ -15,6 +15,7 @@ from typing import Any
 
 import zmq
 from msgspec import structs
+from zmq.utils import z85
 
 from zmqdata import commands as c
 from zmqdata import messages as m
@@ -32,6 +33,7 @@ from zmqdata.transport.addresses import (
     split_address,
 )
 from zmqdata.transport.folders import SocketFolder
+from zmqdata.transport.keys import Key
 from zmqdata.transport.local import Handover, token_of_process
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.memory import SharedMemory
@@ -45,12 +47,14 @@ log = logging.getLogger(__name__)
 class PushSocket:
     """A bound socket and what could not be sent yet, because its client has not connected.
 
-    ``memory`` is there for its client, which has mapped it when it is ``shared``.
+    Its client shows the ``secret``, or proves that it has it where there is a ``public`` key for it. ``memory`` is
+    there for its client, which has mapped it when it is ``shared``.
     """
 
     socket: zmq.Socket[bytes]
     endpoint: str
     secret: str
+    public: bytes = b""
     memory: SharedMemory | None = None
     shared: bool = False
     queue: deque[list[Any]] = field(default_factory=deque)
@@ -66,6 +70,7 @@ class LinkSockets:
         announced: the address, host and port, that clients connect to for a socket bound to a port.
         report: takes ``LinkBound`` events.
         rejects: counts strangers.
+        key: encrypts what goes through TCP; None: nothing is.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class LinkSockets:
         announced: Callable[[int], str],
         report: Callable[[object], None],
         rejects: Rejects,
+        key: Key | None,
     ) -> None:
         self._context = context
         self._loop = loop
@@ -93,8 +99,7 @@ class LinkSockets:
         self._folder: SocketFolder | None = None
         self._rejects = rejects
         self._is_warned = False
-        self._check = sockets.access_check(context)
-        loop.read(self._check, self._check_access)
+        self._key = key
 
     @property
     def far(self) -> Mapping[str, str]:
@@ -124,6 +129,9 @@ class LinkSockets:
             self._report(c.LinkBound(command.link, "", "", error.strerror or str(error)))
             return
         link = PushSocket(socket, endpoint, secrets.token_urlsafe(24))
+        if self._key is not None and endpoint.startswith("tcp://"):
+            public, secret = zmq.curve_keypair()
+            link.secret, link.public = secret.decode(), z85.decode(public)
         if "shm" in usable:
             link.memory = self._make_memory()
         self._links[command.link] = link
@@ -173,7 +181,7 @@ class LinkSockets:
                 reasons.append(f"over ipc: {error.strerror or error}")
         if "tcp" in transports:
             try:
-                return sockets.link_push(self._context, self._ports(), link)
+                return sockets.link_push(self._context, self._ports(), link, self._key)
             except (OSError, InvalidArgumentError) as error:
                 reasons.append(f"over tcp: {getattr(error, 'strerror', None) or error}{self._hint()}")
         raise OSError(errno.EADDRNOTAVAIL, "; ".join(reasons))
@@ -240,31 +248,20 @@ class LinkSockets:
             link.queue.popleft()
         self._loop.write(link.socket, None)
 
-    def _check_access(self) -> bool:
-        """Answers libzmq's question (ZAP, RFC 27) whether a peer may connect to a link."""
-        try:
-            version, request, domain, address, _, mechanism, *credentials = self._check.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            return False
-        name = domain.decode(errors="replace")
-        status = [b"200", b"OK"]
-        if not self._is_client(name, mechanism, credentials):
-            status = [b"400", b"not the client of this link"]
-            self._rejects.count(address.decode(errors="replace"), "a data socket", "not the client of the link")
-        self._check.send_multipart([version, request, *status, name.encode(), b""])
-        return True
-
-    def _is_client(self, name: str, mechanism: bytes, credentials: list[bytes]) -> bool:
+    def is_client(self, name: str, mechanism: bytes, credentials: list[bytes]) -> bool:
+        """Whether a peer that wants to connect to a link is its client: it has the secret that this one was told."""
         link = self._links.get(name)
-        if link is None or mechanism != b"PLAIN" or len(credentials) != 2:
+        if link is None:
             return False
-        return hmac.compare_digest(credentials[1], link.secret.encode())
+        if link.public:
+            return mechanism == b"CURVE" and credentials == [link.public]
+        is_plain = mechanism == b"PLAIN" and len(credentials) == 2
+        return is_plain and hmac.compare_digest(credentials[1], link.secret.encode())
 
     def close(self) -> None:
         """Closes all sockets; the loop has ended."""
         for name in [*self._links, *self._handovers]:
             self.unbind(c.UnbindLink(name))
-        self._check.close()
         if self._folder is not None:
             self._folder.close()
 

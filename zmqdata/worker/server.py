@@ -26,14 +26,17 @@ from zmqdata.errors import BY_NAME, DataServiceError, ProtocolError
 from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.settings import check_type, check_wait
 from zmqdata.transport import sockets
+from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import (
     announced_address,
     bind_endpoint,
     check_addresses,
+    is_loopback,
     parse_service,
     somebody_listens,
     split_address,
 )
+from zmqdata.transport.keys import WITHOUT_KEY, key_for
 from zmqdata.transport.lifecycle import Server
 from zmqdata.transport.local import announce_worker, withdraw_worker
 from zmqdata.transport.loop import Loop
@@ -80,6 +83,9 @@ class WorkerShell:
         self.loop = Loop("zmqdata-worker", self._tick)
         # The access check must be there before the first data socket, and is cheap.
         self.rejects = Rejects()
+        key = key_for(config, not is_loopback(config.host))
+        if key is None:
+            log.warning("%s", WITHOUT_KEY)
         self.links = LinkSockets(
             self.context,
             self.loop,
@@ -87,11 +93,15 @@ class WorkerShell:
             data_address(config, endpoint),
             self._report_soon,
             self.rejects,
+            key,
         )
-        self.router, bound = sockets.control_router(self.context, bind_endpoint(config.host, config.port), 10_000)
+        self.access = Access(self.context, self.loop, Keyring(key), self.rejects, self.links.is_client)
+        self.router, bound = sockets.control_router(
+            self.context, bind_endpoint(config.host, config.port), 10_000, key=key
+        )
         port = split_address(bound.partition("://")[2])[1]
         self.address = f"tcp://{announced_address(config.host, config.worker_address, endpoint, port)}"
-        self.dispatcher = sockets.control_dealer(self.context, endpoint)
+        self.dispatcher, self._handshakes = sockets.control_dealer(self.context, endpoint, key, "dispatcher")
         deaths = msgspec.convert(self.crumbs.told(), tuple[m.Death, ...])
         self.core = WorkerCore(_profile(config, self.address, deaths))
         self.crumbs.introduce(self.core.profile.worker)
@@ -111,6 +121,7 @@ class WorkerShell:
         self.refusal: DataServiceError | None = None
         self.loop.read(self.router, self._receive_client)
         self.loop.read(self.dispatcher, self._receive_dispatcher)
+        self.loop.read(self._handshakes.monitor, self._shake_hands)
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
             c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
@@ -147,7 +158,9 @@ class WorkerShell:
         self.chunks.close(RUNNER_PATIENCE)
         self.parts.close()
         self.links.close()
+        self.access.close()
         self.router.close()
+        self._handshakes.close()
         self.dispatcher.close()
         self.context.term()
 
@@ -167,6 +180,7 @@ class WorkerShell:
     # --- events
 
     def _tick(self) -> None:
+        self.access.keyring.look()
         if self.runners:
             self._look_around()
             for event in self.speeds.look(time.monotonic(), self.runners):
@@ -208,6 +222,12 @@ class WorkerShell:
     def _receive_dispatcher(self) -> bool:
         return self._receive(self.dispatcher, c.DISPATCHER, "the dispatcher link")
 
+    def _shake_hands(self) -> bool:
+        reason = self._handshakes.news()
+        if reason:
+            self._refused(c.Finish("PermissionDeniedError", reason))
+        return reason is not None
+
     def _receive_client(self) -> bool:
         return self._receive(self.router, None, "the worker's socket")
 
@@ -224,7 +244,10 @@ class WorkerShell:
         except ProtocolError as error:
             self.rejects.count(sockets.sender(frames), where, str(error))
             return True
-        if isinstance(message, m.RequestStatus) and peer != c.DISPATCHER:
+        objection = self.access.objection(frames, message) if peer != c.DISPATCHER else ""
+        if objection:
+            self.rejects.count(sockets.sender(frames), where, objection)
+        elif isinstance(message, m.RequestStatus) and peer != c.DISPATCHER:
             left_out = {key: runner.quarantine.shown() for key, runner in self.runners.items()}
             status = status_of(self.core, self.config, self.rejects.counts, left_out)
             self._send(c.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))

@@ -1,0 +1,76 @@
+"""The command that makes key files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from zmqdata.commandline import Arguments, guarded, say
+from zmqdata.errors import InvalidArgumentError
+from zmqdata.transport import keys
+
+ADVICE = "Copy it, and keep it as you keep passwords: whoever has it can have code run by the workers of the cluster."
+
+
+def keygen_main(arguments: Sequence[str], program: str = "zmqdata keygen") -> int:
+    """Makes the key of a cluster, or one for each role, or lets in one more client; returns the exit code."""
+    parser = Arguments(
+        prog=program,
+        description="Makes the key file of a cluster, which all its processes have: a copy in the folder for "
+        "configuration of each user, or where ZMQDATA_KEY_FILE says.",
+    )
+    parser.add_argument(
+        "--key-file", metavar="FILE", help=f"where to write it (default: {keys.default_path()}); never over another one"
+    )
+    parser.add_argument(
+        "--roles",
+        metavar="DIR",
+        help="make dispatcher.key, worker.key and client.key in this folder instead, each of which lets its holder do "
+        "only what that role is for",
+    )
+    parser.add_argument(
+        "--client",
+        metavar="NAME",
+        help="with the --roles folder of a cluster: make NAME.key for one more client, and let it in; to revoke it, "
+        "delete its line in dispatcher.key and worker.key",
+    )
+    chosen = parser.parse_args(arguments)
+    return guarded(program, lambda: _make(chosen.key_file, chosen.roles, chosen.client))
+
+
+def _make(key_file: str | None, roles: str | None, client: str | None) -> int:
+    if roles is None:
+        if client is not None:
+            raise InvalidArgumentError("`--client` adds to a cluster with roles: name its folder with --roles DIR")
+        path = Path(key_file) if key_file is not None else keys.default_path()
+        keys.save(path, keys.new_key())
+        say(f"{path}\n{ADVICE}")
+        return 0
+    if key_file is not None:
+        raise InvalidArgumentError(
+            "`--key-file` and `--roles` say where to write two different things; give one of them"
+        )
+    folder = Path(roles)
+    made = _add_client(folder, client) if client is not None else _make_roles(folder)
+    say("\n".join([*map(str, made), ADVICE]))
+    return 0
+
+
+def _make_roles(folder: Path) -> list[Path]:
+    made = []
+    for role, key in keys.new_roles().items():
+        made.append(folder / f"{role}.key")
+        keys.save(made[-1], key)
+    return made
+
+
+def _add_client(folder: Path, name: str) -> list[Path]:
+    """A key for one more client, known to those that let clients in."""
+    servers = {role: keys.load(folder / f"{role}.key") for role in ("dispatcher", "worker")}
+    if not keys.is_name(name) or name in keys.ROLES:
+        raise InvalidArgumentError(f"`--client` must be a word of at most 100 characters, and no role, got {name!r}")
+    key = keys.new_client(servers["dispatcher"], servers["worker"])
+    keys.save(folder / f"{name}.key", key)
+    for role, server in servers.items():
+        keys.replace(folder / f"{role}.key", keys.with_known(server, keys.Known("client", key.public, name)))
+    return [folder / f"{name}.key"]

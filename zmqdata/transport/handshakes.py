@@ -1,0 +1,115 @@
+"""Why a server does not let us in, as far as the connection itself tells."""
+
+from __future__ import annotations
+
+import contextlib
+import socket as plain
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from zmqdata.transport.keys import Key
+
+MOST_FAILURES = 5
+"""So many connections ended without a word: a server that cannot read what we say ends them, and so does a proxy whose
+server is not there. Which of the two it is says the server's greeting."""
+GREETING_BYTES = 64
+SIGNATURE = b"\xff" + b"\0" * 8 + b"\x7f" + b"\3"
+"""Of our own greeting just so much, with the version of the protocol, that the other side sends all of its own."""
+LOOKS = 1.0
+_REFUSED = zmq.Event.HANDSHAKE_FAILED_AUTH
+_MISMATCH = zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+_BROKEN = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+_DONE = zmq.Event.HANDSHAKE_SUCCEEDED
+
+
+class Handshakes:
+    """Listens to what becomes of the connections of one socket.
+
+    Args:
+        socket: a DEALER; listen before it is connected, and close this before it.
+        endpoint: where it connects to.
+        key: which key it shows.
+
+    Attributes:
+        monitor: has something to read when there is news.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes], endpoint: str, key: Key | None) -> None:
+        self._socket = socket
+        self._endpoint = endpoint
+        self._key = key
+        self._failures = 0
+        self.monitor = socket.get_monitor_socket(_REFUSED | _MISMATCH | _BROKEN | _DONE)
+        self.monitor.set(zmq.LINGER, 0)
+
+    def news(self) -> str | None:
+        """Why we are not let in, "" if nothing is known that keeps us out; None when there is nothing to read."""
+        try:
+            event = parse_monitor_message(self.monitor.recv_multipart(zmq.NOBLOCK))["event"]
+        except zmq.Again:
+            return None
+        if event == _REFUSED:
+            return self._unknown()
+        if event == _MISMATCH:
+            return self._mismatch()
+        self._failures = self._failures + 1 if event == _BROKEN else 0
+        if self._failures < MOST_FAILURES:
+            return ""
+        self._failures = 0
+        mechanism = mechanism_of(self._endpoint)
+        if mechanism is None or (mechanism == "NULL" and self._key is None):
+            return ""
+        return self._other_key() if mechanism == "CURVE" and self._key is not None else self._mismatch()
+
+    def _unknown(self) -> str:
+        if self._key is None:
+            return f"The server at {self._endpoint} does not let us in."
+        return (
+            f"The server at {self._endpoint} does not let in the holder of key file {self._key.path}: it does not know "
+            f"the key {self._key.public[:8]}..., or not any more. Copy the key file of its cluster to this machine "
+            "(ZMQDATA_KEY_FILE), or have a line for this key put into the file of the server."
+        )
+
+    def _mismatch(self) -> str:
+        if self._key is None:
+            return (
+                f"The server at {self._endpoint} lets in holders of its key only, and this process was told to do "
+                "without one. Leave out --insecure (ZMQDATA_INSECURE) here, and give it the key file of the cluster."
+            )
+        return (
+            f"The server at {self._endpoint} does without a key, and this process has key file {self._key.path}, so "
+            "it does not trust it. Start the server without --insecure, or set ZMQDATA_INSECURE=1 here, too."
+        )
+
+    def _other_key(self) -> str:
+        key = self._key
+        assert key is not None, "nothing is encrypted without a key"
+        return (
+            f"The server at {self._endpoint} has another key than key file {key.path} (cluster {key.cluster}) says. "
+            "Copy the key file of its cluster to this machine (ZMQDATA_KEY_FILE)."
+        )
+
+    def close(self) -> None:
+        """Stops listening; an open monitor would keep the context from ending."""
+        self._socket.disable_monitor()
+        self.monitor.close(linger=0)
+
+
+def mechanism_of(endpoint: str) -> str | None:
+    """How a server at a TCP endpoint proves who it is, by its greeting; None where nobody greets."""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    if not endpoint.startswith("tcp://"):
+        return None
+    greeting = b""
+    with (
+        contextlib.suppress(OSError, ValueError),
+        plain.create_connection((host.strip("[]"), int(port)), LOOKS) as connection,
+    ):
+        connection.settimeout(LOOKS)
+        connection.sendall(SIGNATURE)
+        while len(greeting) < GREETING_BYTES and (part := connection.recv(GREETING_BYTES - len(greeting))):
+            greeting += part
+    if len(greeting) < GREETING_BYTES or greeting[0] != SIGNATURE[0]:
+        return None
+    return greeting[12:32].rstrip(b"\0").decode(errors="replace")

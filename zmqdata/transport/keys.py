@@ -1,0 +1,379 @@
+"""Key files: who a process of a cluster is, and whom it lets in. Nothing here is a socket.
+
+A file has a pair of CURVE keys, and a line for each key that its owner accepts, with the role in which its holder may
+act. Without roles all processes of a cluster have the same file, whose key may do everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
+from pathlib import Path
+
+import zmq
+
+from zmqdata.config import DispatcherConfig, KeySettings, WorkerConfig
+from zmqdata.errors import AlreadyExistsError, DataLossError, FailedPreconditionError, NotFoundError
+from zmqdata.settings import from_environment
+
+HEADING = "zmqdata-key 1"
+ROLES = ("dispatcher", "worker", "client")
+ALL = "all"
+WITHOUT_KEY = "insecure: there is no key, so whoever reaches this server may use it, and have workers run code"
+MOST_BYTES = 1 << 20
+MOST_KNOWN = 10_000
+_Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
+_CLUSTER = re.compile(r"[0-9a-f]{16}")
+_NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,100}")
+
+
+@dataclass(frozen=True)
+class Known:
+    """A key that is let in: as what, and under which name."""
+
+    role: str
+    public: str
+    name: str = ""
+
+    def may_be(self, role: str) -> bool:
+        """Whether its holder may act in a role."""
+        return self.role in (ALL, role)
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a key file says. The secret is in no ``repr``.
+
+    Attributes:
+        cluster: which cluster it is for, 16 hexadecimal digits; for people, who compare it.
+        public: its own public key, 40 characters of Z85.
+        secret: what proves that it is ours.
+        known: whom it lets in, and where it finds servers' keys.
+        path: where it was read.
+    """
+
+    cluster: str
+    public: str
+    secret: str = field(repr=False)
+    known: tuple[Known, ...] = field(default=(), repr=False)
+    path: str = ""
+
+    @property
+    def pair(self) -> tuple[bytes, bytes]:
+        """Public and secret key, as sockets take them."""
+        return self.public.encode(), self.secret.encode()
+
+    def server(self, role: str) -> bytes:
+        """The public key by which a server of a role is known.
+
+        Raises:
+            NotFoundError: the file has none.
+        """
+        for one in self.known:
+            if one.may_be(role):
+                return one.public.encode()
+        raise NotFoundError(f"Key file {self.path} has no line `known {role} KEY`: it cannot tell who a {role} is.")
+
+    def holder(self, public: str) -> Known | None:
+        """The line of a key that is let in."""
+        return next((one for one in self.known if one.public == public), None)
+
+
+def new_key() -> Key:
+    """The key of a cluster without roles: whoever has it may do everything.
+
+    Example:
+        >>> key = new_key()
+        >>> [one.role for one in key.known], key.secret in repr(key)
+        (['all'], False)
+    """
+    public, secret = _new_pair()
+    return Key(_new_cluster(), public, secret, (Known(ALL, public),))
+
+
+def new_roles() -> dict[str, Key]:
+    """A key for each role, which can do nothing but what the role is for.
+
+    Example:
+        >>> {role: [one.role for one in key.known] for role, key in new_roles().items()}
+        {'dispatcher': ['worker', 'client'], 'worker': ['dispatcher', 'client'], 'client': ['dispatcher', 'worker']}
+    """
+    cluster = _new_cluster()
+    pairs = {role: _new_pair() for role in ROLES}
+    return {
+        role: Key(cluster, *pairs[role], tuple(Known(other, pairs[other][0]) for other in ROLES if other != role))
+        for role in ROLES
+    }
+
+
+def new_client(dispatcher: Key, worker: Key) -> Key:
+    """The key of one more client of a cluster with roles, which has yet to be let in by those who have these."""
+    found = (Known("dispatcher", dispatcher.public), Known("worker", worker.public))
+    return Key(dispatcher.cluster, *_new_pair(), found)
+
+
+def with_known(key: Key, added: Known) -> Key:
+    """A key that lets in one more."""
+    return replace_fields(key, known=(*key.known, added))
+
+
+def is_name(name: str) -> bool:
+    """Whether a text can be the name of a key's holder, and of its file."""
+    return _NAME.fullmatch(name) is not None and "/" not in name
+
+
+def _new_pair() -> tuple[str, str]:
+    public, secret = zmq.curve_keypair()
+    return public.decode(), secret.decode()
+
+
+def _new_cluster() -> str:
+    return secrets.token_hex(8)
+
+
+# --- files
+
+
+def render(key: Key) -> str:
+    """A key as its file has it."""
+    lines = [
+        HEADING,
+        "# Whoever has this file can have code run by the workers of the cluster. Keep it as you keep passwords.",
+        f"cluster {key.cluster}",
+        f"public {key.public}",
+        f"secret {key.secret}",
+        "# Who is let in: delete a line, and its key is refused from then on.",
+        *(" ".join(filter(None, ("known", one.role, one.public, one.name))) for one in key.known),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def parse(text: str, path: str = "") -> Key:
+    """The key that a file has. What is wrong with it is told by the number of the line, never by its content.
+
+    Args:
+        text: the content of the file.
+        path: its name, for errors.
+
+    Raises:
+        DataLossError: it is no key file, or damaged.
+
+    Example:
+        >>> key = new_key()
+        >>> parse(render(key)) == key
+        True
+    """
+
+    def damaged(why: str) -> DataLossError:
+        return DataLossError(
+            f"{path or 'This'} is no whole key file: {why}. Make one with `zmqdata keygen`, or copy it again."
+        )
+
+    numbered = [(at, line.split()) for at, line in enumerate(text.split("\n"), 1)]
+    lines = [(at, words) for at, words in numbered if words and not words[0].startswith("#")]
+    if not lines or " ".join(lines[0][1]) != HEADING:
+        raise damaged(f"it does not begin with {HEADING!r}")
+    single: dict[str, str] = {}
+    known: list[Known] = []
+    for at, words in lines[1:]:
+        if words[0] == "known" and _is_known(words[1:]):
+            known.append(Known(*words[1:]))
+        elif words[0] in single:
+            raise damaged(f"line {at} says a second time what another one says")
+        elif len(words) == 2 and words[0] in _PATTERNS and _PATTERNS[words[0]].fullmatch(words[1]):
+            single[words[0]] = words[1]
+        else:
+            raise damaged(f"line {at} cannot be read")
+    missing = _PATTERNS.keys() - single.keys()
+    if missing or len(known) > MOST_KNOWN:
+        raise damaged(f"`{min(missing)}` is missing" if missing else f"more than {MOST_KNOWN} keys are known")
+    if zmq.curve_public(single["secret"].encode()).decode() != single["public"]:
+        raise damaged("`public` and `secret` do not belong together")
+    return Key(single["cluster"], single["public"], single["secret"], tuple(known), path)
+
+
+_PATTERNS = {"cluster": _CLUSTER, "public": _Z85, "secret": _Z85}
+
+
+def _is_known(words: list[str]) -> bool:
+    role, public, *name = [*words, "", ""][: max(2, len(words))]
+    named = not name or (len(name) == 1 and _NAME.fullmatch(name[0]))
+    return role in (ALL, *ROLES) and bool(_Z85.fullmatch(public)) and bool(named)
+
+
+def load(path: str | os.PathLike[str]) -> Key:
+    """Reads a key file.
+
+    Raises:
+        NotFoundError: there is none.
+        FailedPreconditionError: others can read or change it.
+        DataLossError: it is damaged.
+        OSError: it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            _check_private(os.fspath(path), os.fstat(file.fileno()))
+            content = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        text = f"There is no key file {os.fspath(path)}. Copy the one of the cluster, or run `zmqdata keygen`."
+        raise NotFoundError(text) from None
+    if len(content) > MOST_BYTES:
+        raise DataLossError(f"{os.fspath(path)} is no key file: it has more than {MOST_BYTES} bytes.")
+    return parse(content.decode(errors="replace"), os.fspath(path))
+
+
+def _check_private(path: str, status: os.stat_result) -> None:
+    # A group may read it: volumes of container platforms are mounted so.
+    if status.st_uid not in (os.getuid(), 0) or status.st_mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP):
+        raise FailedPreconditionError(
+            f"Key file {path} has mode {stat.S_IMODE(status.st_mode):04o} and belongs to user {status.st_uid}: others "
+            f"can read or change it. Run `chmod 600 {path}` as its owner, and make a new one if others had access."
+        )
+
+
+def save(path: str | os.PathLike[str], key: Key) -> None:
+    """Writes a key file that only its owner can read. There is never half a file of that name.
+
+    Raises:
+        AlreadyExistsError: there is a file.
+        OSError: it cannot be written.
+    """
+    target = Path(path)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        _write(draft, key)
+        os.link(draft, target)
+    except FileExistsError:
+        raise AlreadyExistsError(
+            f"There is a key file {target} already. Delete it first if it is to be replaced."
+        ) from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def replace(path: str | os.PathLike[str], key: Key) -> None:
+    """Writes a key file in place of the one that is there.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    draft = Path(path).with_name(f".{Path(path).name}.{secrets.token_hex(4)}")
+    try:
+        _write(draft, key)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _write(path: Path, key: Key) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(render(key))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def default_path() -> Path:
+    """Where the key file of a user is that nobody has named: in the folder for configuration.
+
+    Raises:
+        FailedPreconditionError: this user has no such folder.
+    """
+    folder = os.environ.get("XDG_CONFIG_HOME") or ""
+    try:
+        root = Path(folder) if os.path.isabs(folder) else Path.home() / ".config"
+    except RuntimeError:
+        text = "This user has no home folder to keep a key file in. Name one with --key-file or ZMQDATA_KEY_FILE."
+        raise FailedPreconditionError(text) from None
+    return root / "zmqdata" / "cluster.key"
+
+
+def own_key() -> Key:
+    """The key of this user on this machine, which is made when it is needed first.
+
+    Raises:
+        FailedPreconditionError, DataLossError: it is not private, or damaged.
+        OSError: it can be neither read nor made.
+    """
+    path = default_path()
+    with contextlib.suppress(NotFoundError):
+        return load(path)
+    try:
+        with contextlib.suppress(AlreadyExistsError):  # another process has made it meanwhile
+            save(path, new_key())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OSError(
+            error.errno,
+            f"cannot make the key file {path}: {reason}; name another one with --key-file or ZMQDATA_KEY_FILE",
+        ) from None
+    return load(path)
+
+
+def key_for(settings: KeySettings | DispatcherConfig | WorkerConfig, is_open: bool = False) -> Key | None:
+    """The key that settings ask for; None: they ask for none.
+
+    Args:
+        settings: of the process.
+        is_open: whether others than this machine are to be let in. A key that is made just now would let in nobody.
+
+    Raises:
+        NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not private, or damaged.
+        OSError: it can be neither read nor made.
+    """
+    if settings.insecure:
+        return None
+    if settings.key_file is not None:
+        return load(settings.key_file)
+    if is_open and not default_path().exists():
+        raise FailedPreconditionError(
+            "To listen beyond this machine takes a key that the other machines have, too. Run `zmqdata keygen` here, "
+            f"and copy the file {default_path()} that it makes to each of them, to the same place or where "
+            "ZMQDATA_KEY_FILE says. --insecure does without: then whoever reaches this server can run code on workers."
+        )
+    return own_key()
+
+
+_chosen: KeySettings | None = None
+
+
+def use_key_file(key_file: str | os.PathLike[str] | None = None, *, insecure: bool = False) -> None:
+    """Says which key this process shows to the services that it reads from, from now on.
+
+    Without a call it is the file that ``ZMQDATA_KEY_FILE`` names, else that of this user, ``zmqdata/cluster.key`` in
+    the folder for configuration, which is made when it is needed first.
+
+    Args:
+        key_file: the file, as ``zmqdata keygen`` makes it; None: as without a call.
+        insecure: show none, and read from services that were started with ``--insecure``.
+
+    Raises:
+        TypeError: an argument has another type.
+        NotFoundError, FailedPreconditionError, DataLossError: there is no such file, it is not private, or damaged.
+
+    Example:
+        >>> use_key_file(None)
+
+    Ours; tf.data service has no keys.
+    """
+    global _chosen
+    name = None if key_file is None else os.fspath(key_file)
+    chosen = KeySettings(name, insecure)
+    key_for(chosen)
+    _chosen = None if key_file is None and not insecure else chosen
+
+
+def process_key() -> Key | None:
+    """The key that this process shows to services that it reads from.
+
+    Raises:
+        NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not private, or damaged.
+        OSError: it can be neither read nor made.
+    """
+    return key_for(_chosen or from_environment(KeySettings, {}))
