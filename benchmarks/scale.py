@@ -38,7 +38,7 @@ from zmqdata import wire
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.splits import IndexSplits
 from zmqdata.transport import sockets
-from zmqdata.transport.keys import process_key
+from zmqdata.transport.keys import shown_key
 
 BEAT = 1.0
 BEATS_PER_ASK = 5
@@ -81,7 +81,7 @@ class Peer:
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], target: str, name: str) -> None:
         self.name = name
-        self.socket, handshakes = sockets.control_dealer(context, target, process_key(), "dispatcher")
+        self.socket, handshakes = sockets.control_dealer(context, target, shown_key(), "dispatcher")
         handshakes.close()  # thousands of them would take two sockets more each
         self.waits: dict[str, float] = {}
         self.taken: dict[str, list[float]] = {}
@@ -280,7 +280,7 @@ def register(target: str) -> None:
     digest = hashlib.sha256(PIPELINE).hexdigest()
     description = m.DatasetDescription(digest, "print", (IndexSplits(None),), "", None, -2, None, "3.11", "0")
     context = sockets.new_context()
-    socket, handshakes = sockets.control_dealer(context, target, process_key(), "dispatcher")
+    socket, handshakes = sockets.control_dealer(context, target, shown_key(), "dispatcher")
     handshakes.close()
     socket.send_multipart(wire.pack(m.RegisterDataset("scale", JOB.dataset_id, description, PIPELINE)))
     if not socket.poll(10_000) or not isinstance(wire.to_client.control(socket.recv_multipart()), m.DatasetRegistered):

@@ -130,13 +130,16 @@ NUMBERS = {
     ],
 }
 TEXTS = {
-    DispatcherConfig: ["protocol", "work_dir", "deployment_mode", "host"],
+    DispatcherConfig: ["protocol", "work_dir", "deployment_mode", "host", "key_file"],
     WorkerConfig: [
         *("worker_address", "protocol", "data_transfer_protocol", "data_transfer_address", "host"),
-        "pipeline_cache_dir",
+        *("pipeline_cache_dir", "key_file"),
     ],
 }
-FLAGS = {DispatcherConfig: ["fault_tolerant_mode", "gc_dynamic_sharding_jobs"], WorkerConfig: []}
+FLAGS = {
+    DispatcherConfig: ["fault_tolerant_mode", "gc_dynamic_sharding_jobs", "insecure"],
+    WorkerConfig: ["insecure"],
+}
 LISTS = {DispatcherConfig: ["worker_addresses"], WorkerConfig: ["worker_tags"]}
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from zmqdata.commandline import check_dispatcher_named, chosen_settings, command_parser, complain, guarded, say
-from zmqdata.config import KeySettings, dispatcher_setting
+from zmqdata.config import dispatcher_setting
+from zmqdata.keysettings import KeySettings
 from zmqdata.settings import check_settings, setting
 from zmqdata.transport.addresses import endpoint_host, parse_service, resolve_host
-from zmqdata.transport.keys import use_key_file
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,6 +38,8 @@ def tell(found: T, as_json: bool, tables: Callable[[T], Iterable[RenderableType]
 
 def take_key(chosen: argparse.Namespace) -> None:
     """Has this process show the key that was chosen."""
+    from zmqdata.transport.keys import use_key_file
+
     wanted = chosen_settings(KeySettings, chosen)
     use_key_file(wanted.key_file, insecure=wanted.insecure)
 

@@ -25,8 +25,8 @@ from zmqdata.commandline import (
     guarded,
     say,
 )
-from zmqdata.config import DispatcherConfig, KeySettings, WorkerConfig
-from zmqdata.keygen import keygen_main
+from zmqdata.config import DispatcherConfig, WorkerConfig
+from zmqdata.keysettings import KeySettings
 from zmqdata.settings import PREFIX, check_settings, setting, variables
 from zmqdata.transport.addresses import check_addresses, endpoint_host, parse_service, resolve_host
 from zmqdata.worker.lifetime import StopSignals, exit_within, watch_lifeline
@@ -82,6 +82,13 @@ def installed_version() -> str:
         return version("zmqdata")
     except PackageNotFoundError:
         return "unknown (not installed)"
+
+
+def keygen_main(arguments: Sequence[str], program: str) -> int:
+    """Makes key files; returns the exit code."""
+    from zmqdata import keygen
+
+    return keygen.keygen_main(arguments, program)
 
 
 # --- dispatcher

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zmqdata.errors import FailedPreconditionError, NotFoundError
+from zmqdata.keysettings import insecure_setting, key_file_setting
 from zmqdata.settings import MOST_PORT, check_settings, described, from_environment, milliseconds, setting
 
 if TYPE_CHECKING:
@@ -30,33 +31,6 @@ LEAST_CLIENT_TIMEOUT = 100
 """In milliseconds: what three reports of a client need, on a machine that has something else to do, too."""
 SNAPSHOTS_PER_WORKER = 3
 MOST_SNAPSHOTS = 10_000
-
-
-KEY_FILE = (
-    "file with the key of the cluster, as `zmqdata keygen` makes it; without it that of this user, which is made when "
-    "it is needed first"
-)
-INSECURE = "do without a key: nothing is encrypted, and whoever reaches a server may use it, and have it run code"
-
-
-@described
-@dataclass(frozen=True)
-class KeySettings:
-    """By which key a process proves that it is of the cluster.
-
-    Args:
-        {settings}
-
-    Example:
-        >>> KeySettings(insecure=True).key_file is None
-        True
-    """
-
-    key_file: str | None = setting(None, KEY_FILE, metavar="FILE")
-    insecure: bool = setting(False, INSECURE)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @described
@@ -152,8 +126,8 @@ class DispatcherConfig:
         least=SMALLEST_MESSAGE_LIMIT,
         most=MOST_BYTES,
     )
-    key_file: str | None = setting(None, KEY_FILE, metavar="FILE")
-    insecure: bool = setting(False, INSECURE)
+    key_file: str | None = key_file_setting()
+    insecure: bool = insecure_setting()
 
     def __post_init__(self) -> None:
         if self.fault_tolerant_mode is True and not self.work_dir:
@@ -300,8 +274,8 @@ class WorkerConfig:
     pipeline_cache_bytes: int = setting(
         16 << 30, "how many bytes are kept there; those used longest ago make way for others", least=1, most=MOST_BYTES
     )
-    key_file: str | None = setting(None, KEY_FILE, metavar="FILE")
-    insecure: bool = setting(False, INSECURE)
+    key_file: str | None = key_file_setting()
+    insecure: bool = insecure_setting()
 
     def __post_init__(self) -> None:
         if isinstance(self.dispatcher_address, (str, type(None))) and not self.dispatcher_address:

@@ -25,7 +25,7 @@ from zmqdata.errors import (
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import endpoint_host, parse_service, resolve_host
 from zmqdata.transport.handshakes import Handshakes
-from zmqdata.transport.keys import process_key
+from zmqdata.transport.keys import shown_key
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ def call(
         PermissionDeniedError: it does not let us in with our key.
         DataServiceError: the dispatcher refuses; the class is the one that it names.
     """
-    socket, handshakes = sockets.control_dealer(client_context(), endpoint, process_key(), role)
+    socket, handshakes = sockets.control_dealer(client_context(), endpoint, shown_key(), role)
     try:
         return _converse(socket, handshakes, endpoint, ask, answer, request, timeout, reply)
     finally:

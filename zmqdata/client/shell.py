@@ -33,7 +33,7 @@ from zmqdata.messages import LeftOutElement, encode_checkpoint
 from zmqdata.transport import sockets
 from zmqdata.transport.clocks import boottime
 from zmqdata.transport.handshakes import Handshakes
-from zmqdata.transport.keys import process_key
+from zmqdata.transport.keys import shown_key
 from zmqdata.transport.loans import Pool
 from zmqdata.transport.local import SCHEME, Handover, find_handover
 from zmqdata.transport.loop import Loop
@@ -65,7 +65,7 @@ class ReaderShell:
         self._behind = 0  # the place behind the last block that was taken
         self.rejects = Rejects()
         self._context = client_context()
-        self._key = process_key()
+        self._key = shown_key()
         self._handshakes: list[Handshakes] = []
         self._workers: dict[str, zmq.Socket[bytes]] = {}
         self._links: dict[str, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import zmq
 
-from zmqdata.config import DispatcherConfig, KeySettings, WorkerConfig
+from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.errors import AlreadyExistsError, DataLossError, FailedPreconditionError, NotFoundError
+from zmqdata.keysettings import KeySettings
 from zmqdata.settings import from_environment
 
 HEADING = "zmqdata-key 1"
@@ -369,7 +370,7 @@ def use_key_file(key_file: str | os.PathLike[str] | None = None, *, insecure: bo
     _chosen = None if key_file is None and not insecure else chosen
 
 
-def process_key() -> Key | None:
+def shown_key() -> Key | None:
     """The key that this process shows to services that it reads from.
 
     Raises:

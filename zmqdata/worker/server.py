@@ -9,27 +9,24 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import msgspec
-import zmq
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata import wire
 from zmqdata.commands import saves as s
 from zmqdata.config import WorkerConfig
 from zmqdata.core.draining import DRAIN_SECONDS
 from zmqdata.core.worker import WorkerCore, WorkerProfile
 from zmqdata.core.written import Written
-from zmqdata.errors import BY_NAME, DataServiceError, ProtocolError
+from zmqdata.errors import BY_NAME, DataServiceError
 from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.settings import check_type, check_wait
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import (
     announced_address,
-    bind_endpoint,
     check_addresses,
     is_loopback,
     parse_service,
@@ -42,6 +39,7 @@ from zmqdata.transport.local import announce_worker, withdraw_worker
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 from zmqdata.worker.chunkwriter import ChunkWriter
+from zmqdata.worker.control import ControlSockets
 from zmqdata.worker.crumbs import CrumbFile, Note, crumb_of
 from zmqdata.worker.links import LinkSockets, data_address
 from zmqdata.worker.partcache import PartCache
@@ -96,12 +94,18 @@ class WorkerShell:
             key,
         )
         self.access = Access(self.context, self.loop, Keyring(key), self.rejects, self.links.is_client)
-        self.router, bound = sockets.control_router(
-            self.context, bind_endpoint(config.host, config.port), 10_000, key=key
+        self.control = ControlSockets(
+            self.context,
+            self.loop,
+            config,
+            endpoint,
+            self.access,
+            self.rejects,
+            self._received,
+            lambda reason: self._refused(c.Finish("PermissionDeniedError", reason)),
         )
-        port = split_address(bound.partition("://")[2])[1]
+        port = split_address(self.control.bound.partition("://")[2])[1]
         self.address = f"tcp://{announced_address(config.host, config.worker_address, endpoint, port)}"
-        self.dispatcher, self._handshakes = sockets.control_dealer(self.context, endpoint, key, "dispatcher")
         deaths = msgspec.convert(self.crumbs.told(), tuple[m.Death, ...])
         self.core = WorkerCore(_profile(config, self.address, deaths))
         self.crumbs.introduce(self.core.profile.worker)
@@ -119,9 +123,6 @@ class WorkerShell:
         self.emptied = threading.Event()
         self.drained = threading.Event()
         self.refusal: DataServiceError | None = None
-        self.loop.read(self.router, self._receive_client)
-        self.loop.read(self.dispatcher, self._receive_dispatcher)
-        self.loop.read(self._handshakes.monitor, self._shake_hands)
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
             c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
@@ -159,9 +160,7 @@ class WorkerShell:
         self.parts.close()
         self.links.close()
         self.access.close()
-        self.router.close()
-        self._handshakes.close()
-        self.dispatcher.close()
+        self.control.close()
         self.context.term()
 
     def fall_quiet(self) -> None:
@@ -219,56 +218,18 @@ class WorkerShell:
     def _report_soon(self, event: object) -> None:
         self.loop.post(lambda: self._handle(event))
 
-    def _receive_dispatcher(self) -> bool:
-        return self._receive(self.dispatcher, c.DISPATCHER, "the dispatcher link")
-
-    def _shake_hands(self) -> bool:
-        reason = self._handshakes.news()
-        if reason:
-            self._refused(c.Finish("PermissionDeniedError", reason))
-        return reason is not None
-
-    def _receive_client(self) -> bool:
-        return self._receive(self.router, None, "the worker's socket")
-
-    def _receive(self, socket: zmq.Socket[bytes], peer: c.Peer, where: str) -> bool:
-        try:
-            frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            return False
-        if peer is None:
-            first, *frames = frames
-            peer = first.bytes
-        try:
-            message = wire.to_worker.control([frame.buffer for frame in frames])
-        except ProtocolError as error:
-            self.rejects.count(sockets.sender(frames), where, str(error))
-            return True
-        objection = self.access.objection(frames, message) if peer != c.DISPATCHER else ""
-        if objection:
-            self.rejects.count(sockets.sender(frames), where, objection)
-        elif isinstance(message, m.RequestStatus) and peer != c.DISPATCHER:
+    def _received(self, peer: c.Peer, message: m.Message) -> None:
+        if isinstance(message, m.RequestStatus):
             left_out = {key: runner.quarantine.shown() for key, runner in self.runners.items()}
             status = status_of(self.core, self.config, self.rejects.counts, left_out)
             self._send(c.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))
-        elif isinstance(message, m.OpenLink | m.Grant | m.CloseLink) == (peer != c.DISPATCHER):
-            self._handle(c.Received(peer, message))
         else:
-            self.rejects.count(peer, where, f"{type(message).__name__} is not for this socket")
-        return True
+            self._handle(c.Received(peer, message))
 
     # --- commands
 
     def _send(self, command: c.Send) -> None:
-        try:
-            if command.peer == c.DISPATCHER:
-                self.dispatcher.send_multipart(wire.pack(command.message), zmq.NOBLOCK)
-            else:
-                self.router.send_multipart([cast(bytes, command.peer), *wire.pack(command.message)], zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            # A full queue or a client that is gone: what matters is repeated.
-            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
-                raise
+        self.control.send(command)
 
     def _start_task(self, command: c.StartTask) -> None:
         if self.quiet:

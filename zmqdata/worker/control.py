@@ -1,0 +1,113 @@
+"""The control sockets of a worker: the one to its dispatcher, and the one on which clients open their links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import zmq
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata import wire
+from zmqdata.config import WorkerConfig
+from zmqdata.errors import ProtocolError
+from zmqdata.transport import sockets
+from zmqdata.transport.access import Access
+from zmqdata.transport.addresses import bind_endpoint
+from zmqdata.transport.keys import Key
+from zmqdata.transport.loop import Loop
+from zmqdata.transport.rejects import Rejects
+
+SILENCE_MS = 10_000
+
+
+class ControlSockets:
+    """Receives what may come on each of the two sockets, and sends on them.
+
+    Args:
+        context: where the sockets live.
+        loop: polls them.
+        config: where to listen.
+        endpoint: the dispatcher's.
+        access: knows who may say what.
+        rejects: counts what may not come.
+        received: takes a message and who has sent it.
+        refused: takes the reason for which the dispatcher does not let us in.
+
+    Attributes:
+        bound: the endpoint on which clients are heard.
+
+    Raises:
+        OSError: the address can not be listened on; the text says why.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        loop: Loop,
+        config: WorkerConfig,
+        endpoint: str,
+        access: Access,
+        rejects: Rejects,
+        received: Callable[[c.Peer, m.Message], None],
+        refused: Callable[[str], None],
+    ) -> None:
+        self._access = access
+        self._rejects = rejects
+        self._received = received
+        self._refused = refused
+        key: Key | None = access.keyring.key
+        bind_to = bind_endpoint(config.host, config.port)
+        self._router, self.bound = sockets.control_router(context, bind_to, SILENCE_MS, key=key)
+        self._dispatcher, self._handshakes = sockets.control_dealer(context, endpoint, key, "dispatcher")
+        loop.read(self._router, lambda: self._receive(self._router, None, "the worker's socket"))
+        loop.read(self._dispatcher, lambda: self._receive(self._dispatcher, c.DISPATCHER, "the dispatcher link"))
+        loop.read(self._handshakes.monitor, self._shake_hands)
+
+    def send(self, command: c.Send) -> None:
+        """Sends to the dispatcher, or to a client. What cannot be sent is left out: what matters is repeated."""
+        try:
+            if command.peer == c.DISPATCHER:
+                self._dispatcher.send_multipart(wire.pack(command.message), zmq.NOBLOCK)
+            else:
+                self._router.send_multipart([cast(bytes, command.peer), *wire.pack(command.message)], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            # A full queue or a client that is gone.
+            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
+                raise
+
+    def _receive(self, socket: zmq.Socket[bytes], peer: c.Peer, where: str) -> bool:
+        try:
+            frames: list[Any] = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        if peer is None:
+            first, *frames = frames
+            peer = first.bytes
+        try:
+            message = wire.to_worker.control([frame.buffer for frame in frames])
+        except ProtocolError as error:
+            self._rejects.count(sockets.sender(frames), where, str(error))
+            return True
+        is_client = peer != c.DISPATCHER
+        objection = self._access.objection(frames, message) if is_client else ""
+        if not objection and isinstance(message, m.OpenLink | m.Grant | m.CloseLink | m.RequestStatus) != is_client:
+            objection = f"{type(message).__name__} is not for this socket"
+        if objection:
+            self._rejects.count(sockets.sender(frames), where, objection)
+        else:
+            self._received(peer, message)
+        return True
+
+    def _shake_hands(self) -> bool:
+        reason = self._handshakes.news()
+        if reason:
+            self._refused(reason)
+        return reason is not None
+
+    def close(self) -> None:
+        """Closes both; the loop has ended."""
+        self._handshakes.close()
+        self._router.close()
+        self._dispatcher.close()
