@@ -18,6 +18,7 @@ from zmqdata import Dataset, messages, wire
 from zmqdata.blocks import BlockBuilder
 from zmqdata.client.calls import status
 from zmqdata.errors import DataLossError
+from zmqdata.transport.keys import own_key
 
 GARBAGE = [
     [b""],
@@ -44,6 +45,27 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
     context.destroy(linger=0)
 
 
+def stranger_with_key(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
+    """A connection of somebody who has the key of the cluster, and says what no client would."""
+    socket = context.socket(zmq.DEALER)
+    show_key(socket)
+    socket.connect(endpoint)
+    return socket
+
+
+def show_key(socket: zmq.Socket[bytes]) -> None:
+    key = own_key()
+    socket.curve_publickey, socket.curve_secretkey = key.pair
+    socket.curve_serverkey = key.server("worker")
+
+
+def serve_with_key(socket: zmq.Socket[bytes]) -> int:
+    """Binds a socket that shows the key of the cluster; returns its port."""
+    socket.curve_publickey, socket.curve_secretkey = own_key().pair
+    socket.curve_server = True
+    return socket.bind_to_random_port("tcp://127.0.0.1")
+
+
 def bound_sockets(service: Service) -> list[str]:
     return [service.target, service.workers[0].address]
 
@@ -53,8 +75,7 @@ def test_garbage_is_dropped_and_logged_once(
     service: Service, context: zmq.Context[zmq.Socket[bytes]], caplog: pytest.LogCaptureFixture, which: int
 ) -> None:
     """Garbage on a bound socket is dropped, logged once per peer and kind, and the service goes on."""
-    stranger = context.socket(zmq.DEALER)
-    stranger.connect(bound_sockets(service)[which])
+    stranger = stranger_with_key(context, bound_sockets(service)[which])
     with caplog.at_level(logging.WARNING):
         for _ in range(20):
             for frames in GARBAGE:
@@ -69,8 +90,7 @@ def test_garbage_is_dropped_and_logged_once(
 
 def test_status_counts_what_was_dropped(service: Service, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     """status() says how much was dropped, and why."""
-    stranger = context.socket(zmq.DEALER)
-    stranger.connect(service.target)
+    stranger = stranger_with_key(context, service.target)
     stranger.send_multipart([b"ZD7", b"x"])
     wait_until(lambda: status(service.target)["rejected"], "it is counted")
     assert "speaks protocol version 7" in str(status(service.target)["rejected"])
@@ -110,6 +130,7 @@ def test_oversized_messages_are_refused(
     service = make_service(max_message_bytes=1 << 20)
     stranger = context.socket(zmq.DEALER)
     stranger.set(zmq.RECONNECT_IVL, -1)
+    show_key(stranger)
     monitor = stranger.get_monitor_socket(zmq.Event.DISCONNECTED)
     stranger.connect(bound_sockets(service)[which])
     stranger.send_multipart([b"ZD1", bytes(32 << 20)])
@@ -121,7 +142,7 @@ def test_oversized_messages_are_refused(
 def test_a_stranger_gets_nothing_from_a_data_socket(
     make_service: Callable[..., Service], context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    """A PULL without the link's secret gets no block, and the client misses none."""
+    """A PULL without the link's secret gets no block, not even with the cluster's key; the client misses none."""
     service = make_service(workers=1)
     it = iter(service.read(Dataset.range(100_000).map(lambda x: x), data_transfer_protocol="tcp"))
     found = [int(next(it))]
@@ -129,17 +150,20 @@ def test_a_stranger_gets_nothing_from_a_data_socket(
     assert shell is not None
     (link,) = shell.links._links.values()
     thieves = []
-    for secret in (None, b"s", b"guess"):
+    for show in (lambda thief: None, show_password, show_key):
         thief = context.socket(zmq.PULL)
-        if secret is not None:
-            thief.plain_username, thief.plain_password = b"me", secret
+        show(thief)
         thief.connect(link.endpoint)
         thieves.append(thief)
     found += [int(x) for x in it]
     assert found == list(range(100_000))
     assert not any(thief.poll(50) for thief in thieves)
-    # One of them does not even try a secret, and is refused by ZeroMQ itself.
-    assert shell.rejects.counts["a data socket: not the client of the link"] >= 2
+    # Those that do not even try a key are refused by ZeroMQ itself.
+    assert shell.rejects.counts["a data socket: its key is not let in"] == 1
+
+
+def show_password(socket: zmq.Socket[bytes]) -> None:
+    socket.plain_username, socket.plain_password = b"me", b"guess"
 
 
 class HostileWorker:
@@ -159,9 +183,9 @@ class HostileWorker:
         self.tasks: list[int] = []
         self.stopping = False
         self.control = self.context.socket(zmq.ROUTER)
-        port = self.control.bind_to_random_port("tcp://127.0.0.1")
-        self.dispatcher = self.context.socket(zmq.DEALER)
-        self.dispatcher.connect(target)
+        self.access.configure_curve("*", "*")
+        port = serve_with_key(self.control)
+        self.dispatcher = stranger_with_key(self.context, target)
         register = messages.RegisterWorker("evil", f"tcp://127.0.0.1:{port}", (), "3.11", "0", ())
         self.dispatcher.send_multipart(wire.pack(register))
         self.pushes: list[zmq.Socket[bytes]] = []
@@ -192,12 +216,10 @@ class HostileWorker:
         if isinstance(message, messages.OpenLink):
             self.links += 1
             push = self.context.socket(zmq.PUSH)
-            push.plain_server = True
-            push.zap_domain = b"evil"
-            self.access.configure_plain("evil", {message.link: "s"})
-            port = push.bind_to_random_port("tcp://127.0.0.1")
+            port = serve_with_key(push)
             self.pushes.append(push)
-            opened = messages.LinkOpened(message.link, f"tcp://127.0.0.1:{port}", "s")
+            secret = zmq.curve_keypair()[1].decode()
+            opened = messages.LinkOpened(message.link, f"tcp://127.0.0.1:{port}", secret)
             self.control.send_multipart([peer, *wire.pack(opened)])
         elif isinstance(message, messages.Grant) and self.tasks:
             for block in self.blocks(self.tasks[0]):
