@@ -193,9 +193,17 @@ def parse(text: str, path: str = "") -> Key:
     missing = _PATTERNS.keys() - single.keys()
     if missing or len(known) > MOST_KNOWN:
         raise damaged(f"`{min(missing)}` is missing" if missing else f"more than {MOST_KNOWN} keys are known")
-    if zmq.curve_public(single["secret"].encode()).decode() != single["public"]:
+    if _public_of(single["secret"]) != single["public"]:
         raise damaged("`public` and `secret` do not belong together")
     return Key(single["cluster"], single["public"], single["secret"], tuple(known), path)
+
+
+def _public_of(secret: str) -> str:
+    """The public key that belongs to a secret one; "" if there is none, as it only looks like one."""
+    try:
+        return zmq.curve_public(secret.encode()).decode()
+    except zmq.ZMQError:
+        return ""
 
 
 _PATTERNS = {"cluster": _CLUSTER, "public": _Z85, "secret": _Z85}
@@ -303,7 +311,7 @@ def own_key() -> Key:
         OSError: it can be neither read nor made.
     """
     path = default_path()
-    with contextlib.suppress(NotFoundError):
+    with contextlib.suppress(NotFoundError, NotADirectoryError):
         return load(path)
     try:
         with contextlib.suppress(AlreadyExistsError):  # another process has made it meanwhile

@@ -1,0 +1,163 @@
+"""Facts about keys on real sockets: a service with roles, with a wrong key, without any."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from tests.service.conftest import Service, wait_until
+from zmqdata import Dataset, DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer, use_key_file, wire
+from zmqdata import messages as m
+from zmqdata.client.calls import status
+from zmqdata.errors import FailedPreconditionError, PermissionDeniedError
+from zmqdata.transport import keys, sockets
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A key for each role."""
+    for role, key in keys.new_roles().items():
+        keys.save(tmp_path / f"{role}.key", key)
+    keys.save(tmp_path / "other.key", keys.new_key())
+    return tmp_path
+
+
+@pytest.fixture
+def cluster(make_service: Callable[..., Service], folder: Path) -> Iterator[Service]:
+    """A service whose processes have the keys of their roles, and this process that of a client."""
+    key_file = {role: str(folder / f"{role}.key") for role in keys.ROLES}
+    options: dict[str, Any] = {"worker_options": {"key_file": key_file["worker"]}}
+    use_key_file(key_file["client"])
+    yield make_service(key_file=key_file["dispatcher"], **options)
+    use_key_file()
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "ipc", None])
+def test_everybody_does_what_the_role_is_for(cluster: Service, protocol: str | None) -> None:
+    """Elements come, and both kinds of servers answer how things stand."""
+    ds = cluster.read(Dataset.range(1000).map(lambda x: x), data_transfer_protocol=protocol)
+    assert sorted(int(x) for x in ds) == list(range(1000))
+    assert len(status(cluster.target)["workers"]) == 2
+    assert status(cluster.workers[0].address, role="worker")["tasks"] is not None
+
+
+def test_a_clients_key_is_no_workers(cluster: Service, folder: Path) -> None:
+    """A worker that has it is refused by the dispatcher, whose text says so."""
+    worker = WorkerConfig(dispatcher_address=cluster.target, key_file=str(folder / "client.key"))
+    with pytest.raises(PermissionDeniedError, match="a client's key may not be used for RegisterWorker"):
+        WorkerServer(worker)
+    assert cluster.dispatcher.num_workers() == 2
+
+
+def test_a_workers_key_opens_no_job(cluster: Service, folder: Path) -> None:
+    """Nor does it register pipelines, or ask how things stand."""
+    use_key_file(folder / "worker.key")
+    with pytest.raises(PermissionDeniedError, match="a worker's key may not be used for RegisterDataset"):
+        iter(cluster.read(Dataset.range(10)))
+    with pytest.raises(PermissionDeniedError, match="RequestStatus"):
+        status(cluster.target)
+
+
+def test_a_wrong_key_is_an_error_within_seconds(cluster: Service, folder: Path) -> None:
+    """For a client, and for a worker, which names the file."""
+    use_key_file(folder / "other.key")
+    for ask in (lambda: status(cluster.target), lambda: next(iter(cluster.read(Dataset.range(10))))):
+        with pytest.raises(PermissionDeniedError, match=r"has another key than key file .*other\.key"):
+            ask()
+    with pytest.raises(PermissionDeniedError, match="has another key"):
+        WorkerServer(WorkerConfig(dispatcher_address=cluster.target, key_file=str(folder / "other.key")))
+
+
+def test_a_revoked_client_reads_no_more(cluster: Service, folder: Path) -> None:
+    """Its line is deleted while it reads: what it asks from then on is refused, and it cannot come back."""
+    it = iter(cluster.read(Dataset.range(10_000_000), job_name="job"))
+    next(it)
+    path = folder / "dispatcher.key"
+    public = keys.load(folder / "client.key").public
+    keys.replace(path, keys.parse("".join(x for x in path.read_text().splitlines(True) if public not in x)))
+    wait_until(lambda: cluster.dispatcher._shell.access.keyring.holder(public) is None, "the file was read again")
+    with pytest.raises(PermissionDeniedError, match="does not let in"):
+        status(cluster.target)
+    with pytest.raises(PermissionDeniedError, match="not let in any more"):
+        for _ in it:
+            pass
+
+
+def test_a_key_of_the_cluster_opens_no_others_link(cluster: Service, folder: Path) -> None:
+    """A link over TCP has a key of its own, which only its client was told."""
+    it = iter(cluster.read(Dataset.range(1_000_000).map(lambda x: x), data_transfer_protocol="tcp"))
+    next(it)
+    shell = cluster.workers[0]._shell
+    wait_until(lambda: shell.links._links, "a link")
+    (link,) = shell.links._links.values()
+    client, worker = keys.load(folder / "client.key"), keys.load(folder / "worker.key")
+    with sockets.new_context() as context:
+        for secret in (client.secret, zmq.curve_keypair()[1].decode()):
+            pull, monitor = sockets.link_pull(context, link.endpoint, "me", secret, worker.pair[0])
+            assert monitor.poll(10_000)
+            assert not pull.poll(50)
+            sockets.close_pull(pull)
+    assert shell.rejects.counts["a data socket: its key is not let in"] == 2
+
+
+def test_nothing_secret_is_told(cluster: Service, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither logs nor states have keys, or the secrets of links."""
+    with caplog.at_level(logging.DEBUG):
+        it = iter(cluster.read(Dataset.range(100_000), data_transfer_protocol="tcp"))
+        next(it)
+        told = str(status(cluster.target)) + str(status(cluster.workers[0].address, role="worker"))
+        told += "".join(repr(server._shell.__dict__) for server in (cluster.dispatcher, *cluster.workers))
+        list(it)
+    secrets = [keys.load(folder / f"{role}.key").secret for role in keys.ROLES]
+    assert not [one for one in secrets if one in told + caplog.text]
+
+
+def test_without_a_key_everybody_is_warned(caplog: pytest.LogCaptureFixture) -> None:
+    """An insecure service says so when it starts and in its state; who has a key does not read from it."""
+    with caplog.at_level(logging.WARNING), DispatchServer(DispatcherConfig(insecure=True)) as dispatcher:
+        assert "insecure: there is no key" in caplog.text
+        with pytest.raises(PermissionDeniedError, match="does without a key"):
+            status(dispatcher.target)
+        use_key_file(insecure=True)
+        assert status(dispatcher.target)["config"]["insecure"]
+        use_key_file()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+def test_nobody_listens_beyond_the_machine_without_a_key(
+    host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dispatcher and a worker name the command to run; on this machine alone the key is made at once."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    if host == "127.0.0.1":
+        with DispatchServer() as dispatcher:
+            assert dispatcher.num_workers() == 0
+        return
+    for make in (
+        lambda: DispatchServer(DispatcherConfig(host=host)),
+        lambda: WorkerServer(WorkerConfig(dispatcher_address="tcp://127.0.0.1:1", host=host)),
+    ):
+        with pytest.raises(FailedPreconditionError, match="Run `zmqdata keygen`"):
+            make()
+    DispatchServer(DispatcherConfig(host=host, insecure=True)).stop()
+
+
+def test_a_message_of_another_role_does_nothing(cluster: Service, folder: Path) -> None:
+    """Not even one that waits for no answer: a worker's goodbye from a client changes nothing."""
+    client = keys.load(folder / "client.key")
+    name = next(iter(cluster.dispatcher._shell.core.hosting.facts))
+    with sockets.new_context() as context:
+        dealer, handshakes = sockets.control_dealer(context, cluster.target, client, "dispatcher")
+        dealer.send_multipart(wire.pack(m.WorkerStopped(name)))
+        assert dealer.poll(10_000)
+        answer = wire.to_client.control(dealer.recv_multipart())
+        handshakes.close()
+        dealer.close(linger=0)
+    assert isinstance(answer, m.RequestRefused)
+    assert answer.error == "PermissionDeniedError"
+    assert cluster.dispatcher.num_workers() == 2

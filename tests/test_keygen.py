@@ -1,0 +1,84 @@
+"""Facts about the command that makes key files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zmqdata.cli import main
+from zmqdata.transport import keys
+
+
+def test_a_key_is_made_where_processes_look_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the user's folder; the command says where it is and what to do with it, and nothing secret."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert main(["keygen"]) == 0
+    path = tmp_path / "zmqdata" / "cluster.key"
+    key = keys.own_key()
+    assert key == keys.load(path)
+    said = capsys.readouterr().out
+    assert said.startswith(f"{path}\nCopy it")
+    assert key.secret not in said
+
+
+def test_a_key_is_made_where_it_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """But not in place of another one."""
+    path = tmp_path / "some.key"
+    assert main(["keygen", "--key-file", str(path)]) == 0
+    assert [one.role for one in keys.load(path).known] == ["all"]
+    assert main(["keygen", "--key-file", str(path)]) == 2
+    assert "There is a key file" in capsys.readouterr().err
+
+
+def test_each_role_may_have_a_key_of_its_own(tmp_path: Path) -> None:
+    """Three files of one cluster."""
+    assert main(["keygen", "--roles", str(tmp_path / "keys")]) == 0
+    made = {role: keys.load(tmp_path / "keys" / f"{role}.key") for role in keys.ROLES}
+    assert len({key.cluster for key in made.values()}) == 1
+    assert {one.role for one in made["worker"].known} == {"dispatcher", "client"}
+
+
+def test_a_client_is_added_and_revoked_by_its_line(tmp_path: Path) -> None:
+    """Dispatcher and worker know it by name; without that line they do not."""
+    assert main(["keygen", "--roles", str(tmp_path)]) == 0
+    assert main(["keygen", "--roles", str(tmp_path), "--client", "alice"]) == 0
+    alice = keys.load(tmp_path / "alice.key")
+    for role in ("dispatcher", "worker"):
+        path = tmp_path / f"{role}.key"
+        server = keys.load(path)
+        assert alice.server(role) == server.pair[0]
+        assert server.holder(alice.public) == keys.Known("client", alice.public, "alice")
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(line for line in lines if not line.endswith(" alice\n")))
+        assert keys.load(path).holder(alice.public) is None
+    assert main(["keygen", "--roles", str(tmp_path), "--client", "alice"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--client", "alice"], "name its folder with --roles DIR"),
+        (["--roles", "r", "--key-file", "k"], "give one of them"),
+        (["--roles", "r", "--client", "worker"], "no role, got 'worker'"),
+        (["--roles", "r", "--client", "../up"], "must be a word"),
+        (["--roles", "r", "--client", "two words"], "must be a word"),
+        (["--roles", "missing", "--client", "alice"], "There is no key file missing/dispatcher.key"),
+        (["--key-file", "/dev/null/k"], "Not a directory|File exists"),
+    ],
+)
+def test_what_cannot_be_made_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
+) -> None:
+    """In a line, with exit code 2, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["keygen", "--roles", "r"]) == 0
+    before = sorted(tmp_path.rglob("*"))
+    capsys.readouterr()
+    assert main(["keygen", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert any(part in said for part in error.split("|"))
+    assert sorted(tmp_path.rglob("*")) == before

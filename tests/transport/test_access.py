@@ -1,0 +1,229 @@
+"""Facts about who is let in, and about what whoever is not is told."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket as plain
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import zmq
+
+from zmqdata import messages as m
+from zmqdata.testing.cluster import await_condition
+from zmqdata.transport import keys, sockets
+from zmqdata.transport.access import ANYBODY, Access, Keyring
+from zmqdata.transport.handshakes import MOST_FAILURES, mechanism_of
+from zmqdata.transport.keys import Key
+from zmqdata.transport.loop import Loop
+from zmqdata.transport.rejects import Rejects
+
+ROLES = keys.new_roles()
+
+
+class Door:
+    """A ROUTER with an access check, and what has come through."""
+
+    def __init__(self, key: Key | None) -> None:
+        self.context = sockets.new_context()
+        self.rejects = Rejects()
+        self.loop = Loop("door", lambda: self.access.keyring.look(), 0.05)
+        self.access = Access(self.context, self.loop, Keyring(key), self.rejects)
+        self.router, self.endpoint = sockets.control_router(self.context, "tcp://127.0.0.1:0", 10_000, key=key)
+        self.heard: list[tuple[bytes, str]] = []
+        self.loop.read(self.router, self._hear)
+        self.loop.start()
+
+    def _hear(self) -> bool:
+        try:
+            _, frame = self.router.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        self.heard.append((frame.bytes, self.access.objection([frame], m.RequestStatus("r"))))
+        return True
+
+    def close(self) -> None:
+        self.loop.stop()
+        assert self.loop.join(10)
+        self.router.close(linger=0)
+        self.access.close()
+        self.context.term()
+
+    def knock(self, key: Key | None, role: str = "dispatcher", endpoint: str = "") -> str:
+        """What comes of a connection with a key: "" if it is let in, else the reason."""
+        with sockets.new_context() as context:
+            dealer, handshakes = sockets.control_dealer(context, endpoint or self.endpoint, key, role)
+            with closing(handshakes):
+                dealer.send(b"hello")
+                before, reasons = len(self.heard), [""]
+
+                def is_decided() -> bool:
+                    while (reason := handshakes.news()) is not None:
+                        reasons.append(reason)
+                    return len(self.heard) > before or bool(reasons[-1])
+
+                await_condition(is_decided, 10, "an answer")
+            dealer.close(linger=0)
+        return reasons[-1]
+
+
+@pytest.fixture
+def door(request: pytest.FixtureRequest) -> Iterator[Door]:
+    made = Door(getattr(request, "param", ROLES["dispatcher"]))
+    yield made
+    made.close()
+
+
+def test_who_has_a_key_that_is_known_is_let_in(door: Door) -> None:
+    """A client's and a worker's key open the door of the dispatcher."""
+    assert [door.knock(ROLES[role]) for role in ("client", "worker")] == ["", ""]
+    assert [heard for heard, _ in door.heard] == [b"hello"] * 2
+    assert door.rejects.total == 0
+
+
+def test_an_unknown_key_is_told_so(door: Door) -> None:
+    """Both sides say so at once; what it said is not read."""
+    stranger = replace(keys.new_client(ROLES["dispatcher"], ROLES["worker"]), path="some.key")
+    assert "does not let in the holder of key file some.key" in door.knock(stranger)
+    assert door.heard == []
+    assert door.rejects.counts == {"a control socket: its key is not let in": 1}
+
+
+def test_the_key_of_another_cluster_is_told_so(door: Door) -> None:
+    """Neither side can read what the other one says."""
+    assert "has another key than key file" in door.knock(keys.new_roles()["client"])
+    assert door.heard == []
+
+
+def test_who_has_no_key_is_told_so(door: Door) -> None:
+    """It was told to do without one."""
+    assert "lets in holders of its key only" in door.knock(None)
+    assert door.heard == []
+
+
+@pytest.mark.parametrize("door", [None], indirect=True)
+def test_a_server_without_a_key_is_not_trusted(door: Door) -> None:
+    """Who has a key speaks to nobody without; who has none may."""
+    assert "does without a key" in door.knock(ROLES["client"])
+    assert door.heard == []
+    assert door.knock(None) == ""
+
+
+def test_a_key_is_for_its_role() -> None:
+    """A client's key cannot speak as a worker, nor a worker's as a client; that of a cluster can do both."""
+    register = m.RegisterWorker("w", "tcp://h:1", (), "3.11", "0", ())
+    objection = Access.objection
+    says = {}
+    for role, ask in (("client", register), ("worker", m.RequestStatus("r")), ("all", register), ("client", None)):
+        known = keys.Known(role, "public")
+        access = type("Named", (), {"sender": lambda self, frames, known=known: known})()
+        says[role, type(ask).__name__] = objection(access, [], ask or m.RequestStatus("r"))
+    assert says == {
+        ("client", "RegisterWorker"): "a client's key may not be used for RegisterWorker",
+        ("worker", "RequestStatus"): "a worker's key may not be used for RequestStatus",
+        ("all", "RegisterWorker"): "",
+        ("client", "NoneType"): "",
+    }
+
+
+def test_a_line_that_is_deleted_revokes_its_key(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """For new connections, and for the next message of those that are there; a damaged file changes nothing."""
+    path = tmp_path / "dispatcher.key"
+    keys.save(path, ROLES["dispatcher"])
+    door = Door(keys.load(path))
+    try:
+        with sockets.new_context() as context:
+            dealer, handshakes = sockets.control_dealer(context, door.endpoint, ROLES["client"], "dispatcher")
+            dealer.send(b"before")
+            await_condition(lambda: len(door.heard) == 1, 10, "the first word")
+            with caplog.at_level(logging.ERROR):
+                path.write_text("damaged")
+                await_condition(lambda: "what it said before counts" in caplog.text, 10, "an error")
+            dealer.send(b"still")
+            await_condition(lambda: len(door.heard) == 2, 10, "the second word")
+            text = keys.render(ROLES["dispatcher"]).splitlines(keepends=True)
+            keys.replace(path, keys.parse("".join(line for line in text if ROLES["client"].public not in line)))
+            await_condition(lambda: door.access.keyring.holder(ROLES["client"].public) is None, 10, "the change")
+            dealer.send(b"after")
+            await_condition(lambda: len(door.heard) == 3, 10, "the third word")
+            handshakes.close()
+            dealer.close(linger=0)
+        revoked = "the key of this connection is not let in any more"
+        assert door.heard == [(b"before", ""), (b"still", ""), (b"after", revoked)]
+        assert "does not let in" in door.knock(ROLES["client"])
+    finally:
+        door.close()
+
+
+def test_without_a_key_everybody_is_let_in() -> None:
+    """Also when there is no file to look at."""
+    keyring = Keyring(None)
+    keyring.look()
+    assert keyring.holder("whoever") == ANYBODY
+    assert not keyring
+
+
+class Proxy:
+    """Takes connections and ends them at once, as a proxy does whose server is not there."""
+
+    def __init__(self) -> None:
+        self.socket = plain.create_server(("127.0.0.1", 0))
+        self.endpoint = f"tcp://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.connections = 0
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self.socket.accept()[0].close()
+                self.connections += 1
+        except OSError:
+            return
+
+
+def test_a_proxy_without_a_server_is_waited_for() -> None:
+    """Connections that end before anybody has greeted tell nothing about keys."""
+    proxy = Proxy()
+    with sockets.new_context() as context:
+        dealer, handshakes = sockets.control_dealer(context, proxy.endpoint, ROLES["client"], "dispatcher")
+        reasons = set()
+
+        def has_tried() -> bool:
+            reasons.add(handshakes.news())
+            return proxy.connections > 3 * MOST_FAILURES
+
+        await_condition(has_tried, 20, "some connections")
+        handshakes.close()
+        dealer.close(linger=0)
+    proxy.socket.close()
+    assert reasons <= {None, ""}
+
+
+def test_a_greeting_tells_the_mechanism(door: Door) -> None:
+    """Of who greets; nobody does at a closed port, a proxy, or a path."""
+    assert mechanism_of(door.endpoint) == "CURVE"
+    proxy = Proxy()
+    assert mechanism_of(proxy.endpoint) is None
+    proxy.socket.close()
+    assert mechanism_of("ipc:///nowhere") is None
+    assert mechanism_of(f"tcp://127.0.0.1:{_free_port()}") is None
+
+
+def _free_port() -> int:
+    with closing(plain.create_server(("127.0.0.1", 0))) as one:
+        port: int = one.getsockname()[1]
+    return port
+
+
+def test_a_key_file_that_vanishes_changes_nothing(tmp_path: Path) -> None:
+    """Until it is there again, what it said counts."""
+    keys.save(tmp_path / "k", ROLES["dispatcher"])
+    keyring = Keyring(keys.load(tmp_path / "k"))
+    os.unlink(tmp_path / "k")
+    keyring.look()
+    assert keyring.holder(ROLES["client"].public) is not None
