@@ -169,8 +169,8 @@ class Places:
         if any(self._admits(self._configured[index], location) for index in self._taken.values()):
             return text + (
                 "Its host is configured, but other workers are already running at the configured host: the list of "
-                f"worker addresses is now {', '.join(self._entries)}. Each that fits has its worker; for a further one the "
-                "dispatcher needs a further --worker-address, for one with --processes N as many: HOST:7000-7003 "
+                f"worker addresses is now {', '.join(self._entries)}. Each that fits has its worker; for a further one "
+                "the dispatcher needs a further --worker-address, for one with --processes N as many: HOST:7000-7003 "
                 "stands for four, which --port 7000 --processes 4 takes."
             )
         return text + (
