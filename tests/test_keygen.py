@@ -70,7 +70,11 @@ def test_a_client_is_added_and_revoked_by_its_line(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_made_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    error: str,
 ) -> None:
     """In a line, with exit code 2, and nothing is written."""
     monkeypatch.chdir(tmp_path)

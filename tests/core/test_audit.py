@@ -61,7 +61,7 @@ def test_everything_is_accounted_for() -> None:
         "duplicates_dropped": 3,
     }
     assert audit["clients"] == [
-        {"client": "k", "delivered": 30, "duplicates_dropped": 0, "reads": False},
+        {"client": m.shown_name("k"), "delivered": 30, "duplicates_dropped": 0, "reads": False},
         {"client": "l", "delivered": 13, "duplicates_dropped": 3, "reads": True},
     ]
     assert not audit["finished"]

@@ -57,7 +57,7 @@ def test_a_lone_reader_goes_on_at_once() -> None:
     assert desk.sent(m.IterationOpened).seed == 11
     assert desk.sent(m.HostTask).definition.skip == ((0, 7),)
     desk.bring("new")
-    assert desk.sent(m.IterationOpened).task_list.readers == ("new",)
+    assert desk.sent(m.IterationOpened).task_list.readers == (m.shown_name("new"),)
     assert len(desk.core.state.iterations) == 1
 
 

@@ -100,7 +100,7 @@ def test_an_opened_client_gets_the_task_list() -> None:
     desk = Desk()
     desk.open("k")
     opened = desk.only(m.IterationOpened)
-    assert (opened.client, opened.iteration, opened.task_list) == ("k", 2000, m.TaskList(0, (), False, None, ("k",)))
+    assert (opened.client, opened.iteration, opened.task_list) == ("k", 2000, m.TaskList(0, (), False, None, (m.shown_name("k"),)))
 
 
 def test_an_opened_client_is_told_what_is_gone() -> None:
@@ -363,7 +363,7 @@ def test_the_only_client_of_an_anonymous_job_is_not_waited_for_without_a_connect
     assert desk.out.state.iterations[2000].clients == {"k"}
     desk.done()
     desk.jobs.expire(20.0 + GONE, TIMEOUT)
-    assert "client k of job job is gone" in desk.only(c.Note).text
+    assert f"client {m.shown_name('k')} of job job is gone" in desk.only(c.Note).text
     assert desk.out.state.jobs == {}
     desk.beat("k", now=100.0)
     assert desk.only(m.RequestRefused).error == "NotFoundError"

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from zmqdata import messages as m
+from zmqdata.core.limits import MOST_CLIENTS, MOST_JOBS, too_long, too_many
 from zmqdata.core.placement import Placement
 from zmqdata.core.state import DispatcherState
 from zmqdata.core.targets import effective_target, is_static
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
+from zmqdata.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+    UnimplementedError,
+)
 from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 
 Objection = tuple[type[Exception], str]
@@ -36,8 +43,17 @@ class Admission:
             return NotFoundError, f"Dataset id {job.dataset_id} not found."
         # A state begins the job anew: what is left of one of that name makes way, or there is an error of its own.
         found = self._of_content(job, dataset) or (None if ask.resume else self._of_name(job))
-        found = found or self._of_consumers(ask, dataset) or self._of_dataset(job, dataset)
+        found = self._of_limits(ask) or found or self._of_consumers(ask, dataset) or self._of_dataset(job, dataset)
         return of_poison(job.on_poison) or found or self._of_repetition(ask) or self._of_workers(ask)
+
+    def _of_limits(self, ask: m.OpenIteration) -> Objection | None:
+        long = too_long("job", ask.job.name) or too_long("client", ask.client)
+        if long or (long := too_long("trainer", ask.reader.trainer_id)):
+            return InvalidArgumentError, long
+        is_new = ask.job.name not in self.state.jobs
+        many = too_many("jobs", len(self.state.jobs), MOST_JOBS) if is_new else ""
+        many = many or too_many("clients", len(self.state.client_iteration), MOST_CLIENTS)
+        return (ResourceExhaustedError, many) if many else None
 
     def _of_content(self, job: m.JobParameters, dataset: m.DatasetDescription) -> Objection | None:
         # A dispatcher without a journal gives an id anew when its clients of before are still there

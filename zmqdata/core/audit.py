@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zmqdata.core.state import Iteration
+from zmqdata.messages import shown_name
 
 
 def audit_of(iteration: Iteration) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def audit_of(iteration: Iteration) -> dict[str, Any]:
         },
         "clients": [
             {
-                "client": client,
+                "client": shown_name(client),
                 "delivered": tally.delivered.get(client, 0),
                 "duplicates_dropped": tally.repeats.get(client, 0),
                 "reads": client in iteration.clients,

@@ -7,9 +7,10 @@ from typing import Any
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import DropPipeline, Peer, StorePipeline
+from zmqdata.core.limits import MOST_DATASETS, too_long, too_many
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.parts import UNUSED_FOR, Parts
-from zmqdata.errors import InvalidArgumentError, NotFoundError, ProtocolError
+from zmqdata.errors import InvalidArgumentError, NotFoundError, ProtocolError, ResourceExhaustedError
 from zmqdata.specs import decode_spec
 
 UNUSED_AT_LEAST = 30.0
@@ -32,7 +33,7 @@ class Datasets:
     def register(self, peer: Peer, ask: m.RegisterDataset, now: float) -> None:
         """Stores a pipeline, or finds it stored already; asks for parts that are not here."""
         known, digest = self.out.state.datasets, ask.description.digest
-        if mistake := _mistake(ask.description):
+        if mistake := _mistake(ask.description) or too_long("dataset", ask.dataset_id or ""):
             self.out.refuse(peer, ask.request, InvalidArgumentError, mistake)
             return
         found = ask.dataset_id
@@ -45,6 +46,10 @@ class Datasets:
         elif found in known and known[found].fingerprint != ask.description.fingerprint:
             text = f"dataset {found} is registered again with other content, which is not taken: the first one stays"
             self.out.note("warning", text)
+        many = too_many("datasets", len(known), MOST_DATASETS) if found not in known else ""
+        if many:
+            self.out.refuse(peer, ask.request, ResourceExhaustedError, many)
+            return
         # Under an id that exists, what was registered first stays.
         wanted = found not in known or known[found].digest == digest
         missing = self.parts.missing(ask.description.parts) if wanted else None

@@ -8,6 +8,7 @@ from zmqdata.core.hosting import Hosting
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.state import Iteration, Task
 from zmqdata.core.targets import outlives_host
+from zmqdata.messages import shown_name
 
 HEARD_LATELY = 5.0
 """A worker that has said nothing to us either for so many seconds is busy, or lost, and not behind a cut cable."""
@@ -49,6 +50,6 @@ class Detours:
         best = self.hosting.placement.best(task, iteration)
         if best is not None and task.task not in facts[best].shunned:
             where = facts[task.worker].address
-            text = f"client {client} can not reach worker {where}: task {task.task} goes on elsewhere"
+            text = f"client {shown_name(client)} can not reach worker {where}: task {task.task} goes on elsewhere"
             self.out.note("warning", text)
             self.hosting.fence(task)

@@ -20,6 +20,7 @@ from zmqdata.core.datasets import Datasets
 from zmqdata.core.deaths import Deaths
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.jobs import Jobs
+from zmqdata.core.limits import MOST_CHARACTERS, MOST_WORKERS, too_long, too_many
 from zmqdata.core.liveness import Hearing, Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.placement import MOST_STREAMS, Placement, WorkerFacts
@@ -29,7 +30,7 @@ from zmqdata.core.saves import Saves
 from zmqdata.core.splits import lease_seconds, lease_size, own_lease_size
 from zmqdata.core.state import DispatcherState, Iteration, Task
 from zmqdata.core.takeback import TakingBack
-from zmqdata.errors import DataLossError, FailedPreconditionError, NotFoundError
+from zmqdata.errors import DataLossError, FailedPreconditionError, NotFoundError, ResourceExhaustedError
 from zmqdata.splits import FileSplits, turn_of
 
 PROBE_AFTER = 0.6
@@ -269,6 +270,10 @@ class DispatcherCore:
         if place is not None and self.state.places.get(place) != ask.address:
             self.out.commit(u.PlaceWorkerUpdate(place, ask.address))
         known = ask.worker in self.workers
+        objection = "" if known else too_many("workers", len(self.workers), MOST_WORKERS)
+        if objection or (objection := too_long("worker", ask.worker) or too_long("worker", ask.address)):
+            self.out.refuse(peer, ask.worker[:MOST_CHARACTERS], ResourceExhaustedError, objection)
+            return
         self.workers.heard(ask.worker, peer, now)
         self.out.send(peer, m.WorkerRegistered(ask.worker))
         if not known:

@@ -319,7 +319,7 @@ class Jobs:
             self.absent.add(member.name)
             others = len(iteration.clients) > 1 and self.leases.hears(iteration, now)
             if (others and self.leases.is_over(member, now)) or self._is_gone(member, iteration, now, client_timeout):
-                self.out.note("warning", f"client {member.name} of job {iteration.job.name} is gone")
+                self.out.note("warning", f"client {m.shown_name(member.name)} of job {iteration.job.name} is gone")
                 self._forget(member.name, iteration, member.sign)
                 # In the same turn: nobody shall make again what a job that ends now was owed.
                 self.collect_unused(now)

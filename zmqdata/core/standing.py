@@ -108,7 +108,7 @@ class Standing:
             seed=seeds[0] if seeds else opened.seed if opened is not None else 0,
             num_shards=shards[0] if shards else opened.num_shards if opened is not None else 0,
             reader=self._reader,
-            part=self._client,
+            part=m.shown_name(self._client),
             parts=self._readers,
             sources=sources,
             tasks=tasks,

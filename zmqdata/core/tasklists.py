@@ -72,7 +72,7 @@ class TaskLists:
             for task in iteration.live_tasks
             if not task.settled and (reads(task.worker) if task.worker else self._waits(task))
         ])
-        readers = tuple(sorted(iteration.clients)) if iteration.rounds is None else ()
+        readers = tuple(sorted(map(m.shown_name, iteration.clients))) if iteration.rounds is None else ()
         version, left_out = self.version(iteration.iteration), _left_out(iteration)
         return m.TaskList(version, places, iteration.closed, self.plan(iteration), readers, left_out)
 

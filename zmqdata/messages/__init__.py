@@ -89,6 +89,7 @@ from zmqdata.messages.parts import (
     TaskState,
     View,
     is_digest,
+    shown_name,
 )
 from zmqdata.messages.workers import (
     ChunkCommitted,
@@ -295,4 +296,5 @@ __all__ = [
     "encode_checkpoint",
     "is_digest",
     "request_of",
+    "shown_name",
 ]

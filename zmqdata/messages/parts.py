@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from msgspec import Struct
@@ -28,6 +29,15 @@ MOST_PIECE_BYTES = 16 << 20
 """Longer pieces are refused."""
 MOST_WHOLE_BYTES = 32 << 10
 """A packed pipeline longer than this travels as a part, in pieces: no dispatcher refuses messages of this size."""
+
+
+def shown_name(client: str) -> str:
+    """What others may know of a client: whoever knows its name can speak for it.
+
+    >>> shown_name("secret")
+    '0ffde1ae45a58146'
+    """
+    return hashlib.blake2b(client.encode(errors="replace"), digest_size=8).hexdigest()
 
 
 def is_digest(text: str) -> bool:

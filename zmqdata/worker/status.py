@@ -10,6 +10,7 @@ from typing import Any
 from zmqdata.config import WorkerConfig
 from zmqdata.core.hosted import HostedTask
 from zmqdata.core.worker import WorkerCore
+from zmqdata.messages import shown_name
 
 NOTHING_LEFT_OUT: dict[str, Any] = {"left_out": 0, "quarantine": []}
 
@@ -32,7 +33,7 @@ def status_of(
         "tasks": [_task(task) | left_out.get(task.key, NOTHING_LEFT_OUT) for task in core.tasks.values()],
         "finished_tasks": [task.definition.task for task in core.tasks.values() if task.total is not None],
         "deleted_tasks": list(core.dropped),
-        "clients": list(core.links.by_client),
+        "clients": list(map(shown_name, core.links.by_client)),
         "rejected": dict(rejected),
     }
 
@@ -49,5 +50,5 @@ def _task(task: HostedTask) -> dict[str, Any]:
         "started": task.started,
         "produced": task.produced,
         "total": task.total,
-        "clients": list(task.dealing.streams),
+        "clients": list(map(shown_name, task.dealing.streams)),
     }

@@ -1,0 +1,36 @@
+"""How much of everything one dispatcher holds: whoever is let in cannot use up its memory, by mistake or on purpose.
+
+Nobody who works comes near these. What is over a limit is refused and changes nothing.
+"""
+
+from __future__ import annotations
+
+MOST_DATASETS = 10_000
+MOST_JOBS = 10_000
+MOST_CLIENTS = 100_000
+MOST_WORKERS = 100_000
+MOST_CHARACTERS = 1_000
+"""In any name that a peer gives: to itself, to a job, to a dataset."""
+
+
+def too_many(what: str, there: int, most: int) -> str:
+    """Why there cannot be one more; "" when there can.
+
+    >>> too_many("jobs", 9, 10), too_many("jobs", 10, 10)
+    ('', 'There are 10 jobs already, which is the most. Jobs go when nobody needs them; are there more than meant?')
+    """
+    if there < most:
+        return ""
+    text = f"There are {there} {what} already, which is the most. "
+    return text + f"{what.capitalize()} go when nobody needs them; are there more than meant?"
+
+
+def too_long(what: str, name: str) -> str:
+    """Why a name cannot be used; "" when it can.
+
+    >>> too_long("job", "training"), too_long("job", "x" * 1_001)
+    ('', 'The name of a job has at most 1000 characters, got 1001.')
+    """
+    if len(name) <= MOST_CHARACTERS:
+        return ""
+    return f"The name of a {what} has at most {MOST_CHARACTERS} characters, got {len(name)}."
