@@ -62,7 +62,7 @@ def test_everything_is_accounted_for() -> None:
     }
     assert audit["clients"] == [
         {"client": m.shown_name("k"), "delivered": 30, "duplicates_dropped": 0, "reads": False},
-        {"client": "l", "delivered": 13, "duplicates_dropped": 3, "reads": True},
+        {"client": m.shown_name("l"), "delivered": 13, "duplicates_dropped": 3, "reads": True},
     ]
     assert not audit["finished"]
     assert audit["failure"] is None

@@ -100,7 +100,8 @@ def test_an_opened_client_gets_the_task_list() -> None:
     desk = Desk()
     desk.open("k")
     opened = desk.only(m.IterationOpened)
-    assert (opened.client, opened.iteration, opened.task_list) == ("k", 2000, m.TaskList(0, (), False, None, (m.shown_name("k"),)))
+    task_list = m.TaskList(0, (), False, None, (m.shown_name("k"),))
+    assert (opened.client, opened.iteration, opened.task_list) == ("k", 2000, task_list)
 
 
 def test_an_opened_client_is_told_what_is_gone() -> None:

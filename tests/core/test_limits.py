@@ -66,7 +66,8 @@ def test_there_are_only_so_many_datasets(monkeypatch: pytest.MonkeyPatch) -> Non
     there = len(cluster.core.state.datasets)
     assert there >= 1
     digest = "0" * 64
-    ask = m.RegisterDataset("r", "another", m.DatasetDescription(digest, "print", None, "", None, 1, None, "3.11", "0"), b"")
+    description = m.DatasetDescription(digest, "print", None, "", None, 1, None, "3.11", "0")
+    ask = m.RegisterDataset("r", "another", description, b"")
     cluster.hear("k", ask)
     assert cluster.sent(m.RequestRefused).error == "ResourceExhaustedError"
     assert len(cluster.core.state.datasets) == there

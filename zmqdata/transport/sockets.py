@@ -27,6 +27,8 @@ LINK_SILENCE_MS = 10_000
 LONGEST_MESSAGE_MS = 3_600_000
 RECONNECT_MS = 50
 RECONNECT_MAX_MS = 1_000
+HANDSHAKE_MS = 10_000
+"""Who connects and does not prove who it is keeps a connection for so long."""
 CONTROL = "control"
 """The ZAP domain of control sockets; a link has its own name as domain."""
 CONNECT_MS = 3_000
@@ -123,6 +125,7 @@ def _set_control(socket: zmq.Socket[bytes], silence_ms: int, max_bytes: int) -> 
     socket.set(zmq.RCVHWM, CONTROL_QUEUE)
     socket.set(zmq.MAXMSGSIZE, max_bytes)
     socket.set(zmq.IPV6, 1)
+    socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     _set_heartbeat(socket, silence_ms)
 
 
