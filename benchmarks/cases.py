@@ -106,7 +106,7 @@ IMAGES = ways(
     ray="iter_rows|iter_batches",
 )
 BATCHES = ways(
-    zmqdata="default|tcp",
+    zmqdata="default|tcp|tcp, encrypted",
     tfdata="AUTO|uncompressed",
     torch="numpy|shared tensors",
     grain="single",
@@ -123,6 +123,8 @@ def large(name: str, element: str, default: float, tcp: float, torch: float, tak
         Goal("default", torch, "torch"),
         Goal("tcp", tcp, "tfdata", ("uncompressed",)),
     )
+    if taking_part is BATCHES:
+        goals += (Goal("tcp, encrypted", 0.6, "tfdata", ("uncompressed",)),)
     return Case(name, element, taking_part, goals, longer=2.0 if taking_part is BATCHES else 1.0)
 
 

@@ -12,15 +12,19 @@ from benchmarks.workloads import ENDLESS, Make
 
 SETTINGS = {
     "default": "no argument but the service",
-    "tcp": 'data_transfer_protocol="tcp": as if the workers were on another machine',
+    "tcp": 'data_transfer_protocol="tcp", insecure=True: as if the workers were on another machine, and not encrypted',
+    "tcp, encrypted": 'data_transfer_protocol="tcp": the same, encrypted, as it is by default',
     "local": "without distribute: the pipeline runs in the training loop",
     "placement auto": 'placement="auto": in the training loop if shipping costs more than making',
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
     "tcp": {"data_transfer_protocol": "tcp"},
+    "tcp, encrypted": {"data_transfer_protocol": "tcp"},
     "placement auto": {"placement": "auto"},
 }
+INSECURE = frozenset({"tcp"})
+"""As the peers are, so that it is the way of the elements that is compared."""
 
 
 class Measured(Peer):
@@ -30,12 +34,14 @@ class Measured(Peer):
 
     def __init__(self, service: str = "") -> None:
         super().__init__(service)
-        self._clusters: dict[int, zmqdata.LocalCluster] = {}
+        self._clusters: dict[tuple[int, bool], zmqdata.LocalCluster] = {}
 
     def prepare(self, turn: Turn) -> None:
-        if not self.service and turn.setting != "local" and turn.workers not in self._clusters:
-            self.forget()
-            self._clusters[turn.workers] = zmqdata.LocalCluster(turn.workers)
+        wanted = turn.workers, turn.setting in INSECURE
+        if not self.service and turn.setting != "local" and wanted not in self._clusters:
+            if any(workers != turn.workers for workers, _ in self._clusters):
+                self.forget()
+            self._clusters[wanted] = zmqdata.LocalCluster(turn.workers, insecure=wanted[1])
 
     @contextlib.contextmanager
     def read(self, turn: Turn) -> Iterator[Iterator[Any]]:
@@ -43,7 +49,9 @@ class Measured(Peer):
         if turn.element != "scalars":
             dataset = dataset.map(Make(turn.element, turn.spins))
         if turn.setting != "local":
-            service = self.service or self._clusters[turn.workers].target
+            is_insecure = turn.setting in INSECURE
+            zmqdata.use_key_file(insecure=is_insecure)
+            service = self.service or self._clusters[turn.workers, is_insecure].target
             options = OPTIONS[turn.setting]
             dataset = dataset.apply(zmqdata.distribute("distributed_epoch", service, **options))
         elements = iter(dataset)
