@@ -80,6 +80,12 @@ def test_dropped_messages_are_shown_when_there_are_any() -> None:
     assert "not a zmqdata message" in printed(rejected={"the dispatcher's socket: not a zmqdata message": 3})
 
 
+def test_a_server_without_a_key_is_warned_of() -> None:
+    """First of all, and only then."""
+    assert "whoever reaches this server" in printed(config={"insecure": True})
+    assert "insecure" not in printed(config={"insecure": False})
+
+
 @pytest.mark.parametrize("width", [60, 80])
 def test_addresses_can_be_copied(width: int) -> None:
     """On a narrow terminal an address keeps to one line, however many columns want room."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from zmqdata.settings import check_settings, described, setting
 
+WITHOUT_KEY = "insecure: there is no key, so whoever reaches this server may use it, and have workers run code"
+
 
 def key_file_setting() -> str | None:
     """Declares which key file to use."""

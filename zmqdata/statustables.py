@@ -9,6 +9,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from zmqdata.keysettings import WITHOUT_KEY
+
 LONG = 10.0
 """Seconds at one element that are worth telling."""
 
@@ -33,6 +35,8 @@ def status_tables(found: Mapping[str, Any]) -> list[Table]:
     if found["rejected"]:
         rows = [{"kind": kind, "count": count} for kind, count in found["rejected"].items()]
         tables.append(_table("kinds of dropped messages", REJECTED, rows))
+    if found.get("config", {}).get("insecure"):
+        tables.insert(0, _table("insecure", WARNINGS, [{"text": WITHOUT_KEY}]))
     return tables
 
 
@@ -152,6 +156,7 @@ HOSTED: Columns = {
     "left out": lambda row: f"{row.get('left_out', 0):,}",
     "state": lambda row: "ended" if row["total"] is not None else "running" if row["started"] else "waiting",
 }
+WARNINGS: Columns = {"warning": lambda row: str(row["text"])}
 REJECTED: Columns = {"kind": lambda row: str(row["kind"]), "count": lambda row: f"{row['count']:,}"}
 ADDRESSES = {"address", "worker"}
 NUMERIC = {"tasks", "elements/s", "repetition", "clients", "delivered", "attempt", "produced", "left out", "count"}

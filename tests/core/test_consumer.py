@@ -111,6 +111,13 @@ def test_a_probe_is_answered() -> None:
     assert reader.all_of(m.ClientHeartbeat) == []
 
 
+def test_a_key_that_is_not_let_in_ends_the_iteration() -> None:
+    """With the reason, at once."""
+    reader = Reader()
+    reader.feed(c.KeyRefused("another key"))
+    assert reader.sent(c.Finish) == c.Finish("PermissionDeniedError", "another key")
+
+
 def at_the_end(alone: bool = False, free: bool = False, **profile: Any) -> Reader:
     """A client that has handed out all that came, of a task of which others have something."""
     reader = Reader(opened=False, **profile)

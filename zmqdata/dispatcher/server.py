@@ -34,6 +34,7 @@ from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import InvalidArgumentError, NotFoundError, ProtocolError, UnavailableError
 from zmqdata.files import whole_path
+from zmqdata.keysettings import WITHOUT_KEY
 from zmqdata.nodes import matching_files
 from zmqdata.settings import check_type
 from zmqdata.transport import sockets
@@ -45,7 +46,7 @@ from zmqdata.transport.addresses import (
     is_loopback,
     split_address,
 )
-from zmqdata.transport.keys import WITHOUT_KEY, key_for
+from zmqdata.transport.keys import key_for
 from zmqdata.transport.lifecycle import Server
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects

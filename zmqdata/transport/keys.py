@@ -25,7 +25,6 @@ from zmqdata.settings import from_environment
 HEADING = "zmqdata-key 1"
 ROLES = ("dispatcher", "worker", "client")
 ALL = "all"
-WITHOUT_KEY = "insecure: there is no key, so whoever reaches this server may use it, and have workers run code"
 MOST_BYTES = 1 << 20
 MOST_KNOWN = 10_000
 _Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")

@@ -21,6 +21,7 @@ from zmqdata.core.draining import DRAIN_SECONDS
 from zmqdata.core.worker import WorkerCore, WorkerProfile
 from zmqdata.core.written import Written
 from zmqdata.errors import BY_NAME, DataServiceError
+from zmqdata.keysettings import WITHOUT_KEY
 from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.settings import check_type, check_wait
 from zmqdata.transport import sockets
@@ -33,7 +34,7 @@ from zmqdata.transport.addresses import (
     somebody_listens,
     split_address,
 )
-from zmqdata.transport.keys import WITHOUT_KEY, key_for
+from zmqdata.transport.keys import key_for
 from zmqdata.transport.lifecycle import Server
 from zmqdata.transport.local import announce_worker, withdraw_worker
 from zmqdata.transport.loop import Loop
