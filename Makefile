@@ -6,11 +6,12 @@ ARGS ?=
 SHARED := -n auto --maxprocesses 4 --dist worksteal
 
 .NOTPARALLEL:
-.PHONY: demo test test-full test-tfdata simulate coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build clean
+.PHONY: demo test test-full test-tfdata simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build clean
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 test-full: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --full $(ARGS)
 test-tfdata: .venv-tfdata/.ready ; ZMQDATA_CHAINS=$${ZMQDATA_CHAINS:-5000} .venv-tfdata/bin/python -m pytest tests/tfdata $(ARGS)
+fuzz: .venv/.dev-ready ; $(BIN)/python tools/fuzz.py $(ARGS)
 simulate: .venv/.dev-ready ; $(BIN)/python tools/simulate.py $(ARGS)
 coverage: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) -m 'not realprocess' --cov --cov-context=test --cov-report= $(ARGS) $$($(BIN)/python tools/own_coverage.py --tests) && $(BIN)/python tools/own_coverage.py
 lint: .venv/.dev-ready ; $(BIN)/ruff check .

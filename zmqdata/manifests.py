@@ -219,7 +219,7 @@ def _unseal(content: bytes, path: str, kind: type[T]) -> T:
         decoded = json.loads(content)
         checksum = decoded.pop("checksum")
         found = msgspec.convert(decoded, kind)
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise DataLossError(f"{path} is damaged: {error}") from None
     wanted = {field.name: field.default for field in msgspec.structs.fields(kind)}.get("format")
     if checksum != _checksum(decoded) or getattr(found, "format", wanted) != wanted:

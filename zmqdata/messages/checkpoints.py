@@ -116,5 +116,5 @@ def decode_checkpoint(content: bytes) -> Checkpoint:
                 f"{CHECKPOINT_VERSION}. Update zmqdata here."
             )
         return _decoder.decode(encoded)
-    except msgspec.DecodeError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgumentError(f"The state of the distributed dataset was not made by zmqdata: {error}") from None

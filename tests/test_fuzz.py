@@ -1,0 +1,61 @@
+"""Every decoder takes whatever comes: what is in its seeds, what hypothesis makes of them, and what a fuzzer finds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tools.fuzz import TARGETS, joined, parted
+
+TOOL = Path(__file__).parents[1] / "tools" / "fuzz.py"
+RUNS = 5_000
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_seeds_are_decoded(name: str) -> None:
+    """What a fuzzer begins with is sound, but for what shall be refused, so that it gets beyond the first check."""
+    target = TARGETS[name]
+    sound = 0
+    for seed in target.seeds():
+        target.feed(seed)
+        try:
+            target.decode(seed)
+        except target.promised:
+            continue
+        sound += 1
+    assert sound or name == "manifest"
+
+
+@given(st.data())
+@pytest.mark.parametrize("name", TARGETS)
+def test_changed_bytes_are_decoded_or_refused(name: str, data: st.DataObject) -> None:
+    """Cut, overwritten or repeated, they are an error that was promised, or a value."""
+    target = TARGETS[name]
+    content = bytearray(data.draw(st.sampled_from(target.seeds())))
+    for _ in range(data.draw(st.integers(0, 4))):
+        at = data.draw(st.integers(0, len(content)))
+        content[at : at + data.draw(st.integers(0, 8))] = data.draw(st.binary(max_size=8))
+    target.feed(bytes(content))
+
+
+@given(st.lists(st.binary(max_size=300), max_size=15))
+def test_frames_are_one_input(frames: list[bytes]) -> None:
+    """And several again."""
+    assert parted(joined(frames)) == frames
+
+
+@pytest.mark.realprocess
+@pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not there for this Python")
+def test_a_fuzzer_finds_nothing() -> None:
+    """Some thousand executions of each; `make fuzz` runs two million."""
+    done = subprocess.run(
+        [sys.executable, str(TOOL), "--runs", str(RUNS)], capture_output=True, text=True, check=False, timeout=170
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert done.stdout.count(f"{RUNS:,} executions, no fault") == len(TARGETS)

@@ -1,0 +1,339 @@
+"""Feeds every decoder with bytes that grow towards new branches of it: ``make fuzz``.
+
+    python tools/fuzz.py [TARGET ...] [--runs 2000000] [--seconds N]
+
+Whatever comes, a decoder gives a value or the error that it promises, within a stated amount of memory. A run that
+finds something else ends with the bytes in a file named ``crash-...``; ``python tools/fuzz.py TARGET --file crash-...``
+shows it again. Checksums are made to fit where there are any, as they would keep everything else from being tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = "--here"
+"""The process that is fuzzed: its decoders tell the fuzzer which branches they take."""
+if HERE in sys.argv:
+    import atheris
+
+    watched = atheris.instrument_imports(include=["zmqdata"])
+else:
+    watched = contextlib.nullcontext()
+
+with watched:
+    import msgspec
+    import numpy as np
+
+    from zmqdata import chunks, journal, manifests, specs, wire
+    from zmqdata import messages as m
+    from zmqdata import updates as u
+    from zmqdata.blocks import BlockBuilder
+    from zmqdata.blocks.compression import decode_buffer
+    from zmqdata.client.decoding import decode_message
+    from zmqdata.core import checkpoints
+    from zmqdata.core.state import DispatcherState
+    from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, ProtocolError
+    from zmqdata.failures import decode_failure, encode_failure
+    from zmqdata.ragged import RaggedTensor
+    from zmqdata.splits import IndexSplits, Split
+    from zmqdata.transport import keys
+
+MOST_MEGABYTES = 256
+"""That a decoder may take for any input; the inputs have at most a few kilobytes."""
+MOST_INPUT = 4096
+
+
+@dataclass(frozen=True)
+class Target:
+    """A decoder.
+
+    Args:
+        decode: takes the bytes.
+        promised: what it may raise.
+        seeds: bytes from which to begin.
+    """
+
+    decode: Callable[[bytes], object]
+    promised: tuple[type[Exception], ...]
+    seeds: Callable[[], Sequence[bytes]]
+
+    def feed(self, content: bytes) -> None:
+        """Lets it decode something; what it promises to raise is no fault."""
+        with contextlib.suppress(*self.promised):
+            self.decode(content)
+
+
+# --- several frames in one input
+
+
+def joined(frames: Sequence[bytes | memoryview]) -> bytes:
+    """Frames as one input: how many, the length of each, their bytes."""
+    flat = [bytes(frame) for frame in frames]
+    return bytes([len(flat)]) + b"".join(struct.pack(">H", len(frame)) for frame in flat) + b"".join(flat)
+
+
+def parted(content: bytes) -> list[bytes]:
+    """The frames of an input, whatever it says of them."""
+    count = content[0] % 16 if content else 0
+    lengths = [int.from_bytes(content[1 + 2 * one : 3 + 2 * one], "big") for one in range(count)]
+    rest, frames = content[1 + 2 * count :], []
+    for length in lengths:
+        frames.append(rest[:length])
+        rest = rest[length:]
+    return frames
+
+
+# --- control messages and what is in them
+
+JOB = m.JobParameters("job", "dataset", "DYNAMIC")
+DESCRIPTION = m.DatasetDescription("0" * 64, "print", (IndexSplits(10),), "", None, 10, None, "3.11", "0")
+
+
+def control_seeds() -> list[bytes]:
+    asks = [
+        m.OpenIteration("k", JOB, 0, m.Reader(1, "t")),
+        m.ClientHeartbeat("k", 1, 2, {3: ((0, 5), (7, 9))}, beat=4, done=True),
+        m.RegisterDataset("r", "d", DESCRIPTION, b"pipeline"),
+        m.RegisterWorker("w", "tcp://h:1", ("GPU",), "3.11", "0", (m.TaskReport(1, 1, 5, None),)),
+        m.Grant("l", 4, (m.StreamGrant(1, 1, 10, 1000, 0, 0, 0),)),
+        m.TasksChanged("k", m.TaskList(1, (m.TaskPlace(1, 1, "w", "tcp://h:1"),), True)),
+        m.MayEnd("k", 3),
+    ]
+    return [wire.pack(ask)[1] for ask in asks]
+
+
+def decode_control(content: bytes) -> None:
+    """By each kind of socket; a message of one is an error on another."""
+    found = 0
+    for unpacker in (wire.to_dispatcher, wire.to_client, wire.to_worker):
+        try:
+            unpacker.control([wire.MAGIC, content])
+        except ProtocolError:
+            found += 1
+    if found == 3:
+        raise ProtocolError("for nobody")
+
+
+def header_seeds() -> list[bytes]:
+    told = [m.Block(1, 2, 3, 4, 5, 0, 100, b"meta"), m.EndOfTask(1, 2, 3, 4), m.Lineage(1, 2, 3, (0,), ((),), ())]
+    return [wire.pack_header(one) for one in told]
+
+
+# --- elements
+
+
+def elements() -> list[Any]:
+    rows = np.arange(12, dtype=np.int32)
+    return [
+        rows,
+        {"a": rows.reshape(3, 4), "b": (np.float32(1), "text", b"bytes")},
+        RaggedTensor.from_row_lengths(rows, np.array([5, 0, 7])),
+        (np.zeros((2, 0), np.uint8), np.array(["a", "bc"]), True),
+        rows.astype("datetime64[s]"),
+    ]
+
+
+def blocks() -> list[list[bytes]]:
+    """Header and frames of blocks, raw and compressed."""
+    found = []
+    for compression in (None, "lz4"):
+        for element in [*elements(), {"o": complex(1, 2), "p": [1, {2}]}]:
+            builder = BlockBuilder()
+            for _ in range(3):
+                builder.add(element)
+            block = builder.build(compression)
+            header = m.Block(1, 2, 3, 0, block.count, 0, block.nbytes, block.meta)
+            found.append([wire.pack_header(header), *map(bytes, block.frames)])
+    return found
+
+
+def decode_frames(content: bytes) -> None:
+    """With and without objects: without, nothing of a pickle may be looked at."""
+    frames = parted(content)
+    for allow_objects in (False, True):
+        try:
+            _, found = decode_message(frames, allow_objects=allow_objects)
+            if found is not None and not isinstance(found, Exception):
+                found.elements()
+        except ProtocolError:
+            if allow_objects:
+                raise
+
+
+def compressed_seeds() -> list[bytes]:
+    """Number of bytes, then a blosc chunk, whose head a fuzzer has lie about its sizes."""
+    found = []
+    for dtype in (np.uint8, np.float64):
+        builder = BlockBuilder()
+        builder.add(np.zeros(500, dtype))
+        frame = bytes(builder.build("lz4").frames[0])
+        found.append(struct.pack(">I", 500 * np.dtype(dtype).itemsize) + frame)
+    return found
+
+
+def decode_compressed(content: bytes) -> None:
+    nbytes = int.from_bytes(content[:4], "big") % (1 << 20)
+    frame = memoryview(content[4:])
+    decode_buffer(frame, nbytes, (frame.nbytes,) if frame.nbytes else (), own=True)
+
+
+# --- what lies on disks
+
+
+SALT = 7
+
+
+def journal_seeds() -> list[bytes]:
+    """The updates of a turn: a record's checksum would keep all others out."""
+    facts = [
+        u.RegisterDatasetUpdate("dataset", DESCRIPTION),
+        u.CreateJobUpdate(JOB),
+        u.CreateIterationUpdate(2000, "job", 0, 1, 0),
+        u.OpenClientUpdate("k", 2000, (), None),
+        u.CreateTaskUpdate(7000, 2000, 1),
+        u.HostTaskUpdate(7000, 1, "w"),
+        u.DeliverUpdate(7000, ((0, 3),), "k"),
+        u.EndTaskUpdate(7000, 3),
+    ]
+    return [msgspec.msgpack.encode(facts), *(msgspec.msgpack.encode([fact]) for fact in facts)]
+
+
+def decode_journal(content: bytes) -> None:
+    start = journal.JournalEncoder(SALT).begin([])
+    for written in (content, start + content, start + journal._record(SALT, 1, content)):
+        with contextlib.suppress(DataLossError, FailedPreconditionError):
+            journal.read_journal(written, "journal", DispatcherState(1).apply)
+
+
+def sealed_checkpoint(content: bytes) -> bytes:
+    return content + zlib.crc32(content).to_bytes(4, "big")
+
+
+def decode_checkpoint(content: bytes) -> None:
+    one = m.decode_checkpoint(sealed_checkpoint(content))
+    checkpoints.joined([one], DESCRIPTION.sources or ())
+
+
+def checkpoint_seeds() -> list[bytes]:
+    ledger = ((Split(0, 0, 4),),)
+    states = (m.TaskState(2, b"state", (1,)),)
+    tasks = (m.TaskPart(0, 1, None, (0,), ledger, states, ((0, 3),), None),)
+    sources = (m.SourcePart(0, ((4, 5),)),)
+    one = m.Checkpoint(m.CHECKPOINT_VERSION, JOB, "f", 0, 1, 0, m.Reader(), "part", ("part",), sources, tasks)
+    return [m.encode_checkpoint(one)[:-4]]
+
+
+def decode_saved(content: bytes) -> None:
+    """A block of a saved chunk whose checksum fits."""
+    header_size = int.from_bytes(content[:2], "big")
+    rest = content[2:]
+    sizes = min(header_size, len(rest)), max(0, len(rest) - header_size)
+    head = chunks._HEAD.pack(chunks._MARK, *sizes, zlib.crc32(rest))
+    found = chunks.read_block(io.BytesIO(head + rest))
+    if found is not None:
+        found.elements()
+
+
+def saved_seeds() -> list[bytes]:
+    found = []
+    for element in elements():
+        builder = BlockBuilder(allow_objects=False)
+        builder.add(element)
+        block = builder.build("lz4")
+        header = msgspec.msgpack.encode((block.meta, [len(bytes(frame)) for frame in block.frames]))
+        found.append(struct.pack(">H", len(header)) + header + b"".join(map(bytes, block.frames)))
+    return found
+
+
+def decode_manifest(content: bytes) -> None:
+    """What says what a folder holds, with a checksum that fits if it is JSON at all."""
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
+        decoded = json.loads(content)
+        decoded["checksum"] = manifests._checksum(decoded)
+        content = json.dumps(decoded).encode()
+    for kind in (manifests.Manifest, manifests.SaveDescription, manifests.SaveError):
+        try:
+            manifests._unseal(content, "manifest", kind)
+        except DataLossError:
+            if kind is manifests.SaveError:
+                raise
+
+
+def decode_key(content: bytes) -> None:
+    keys.parse(content.decode(errors="replace"))
+
+
+TARGETS = {
+    "control": Target(decode_control, (ProtocolError,), control_seeds),
+    "header": Target(wire.on_link.header, (ProtocolError,), header_seeds),
+    "frames": Target(decode_frames, (ProtocolError,), lambda: [joined(frames) for frames in blocks()]),
+    "compressed": Target(decode_compressed, (ProtocolError,), compressed_seeds),
+    "failure": Target(decode_failure, (ProtocolError,), lambda: [encode_failure(ValueError("x"), 1, "w")]),
+    "spec": Target(
+        specs.decode_spec, (ProtocolError,), lambda: [specs.encode_spec(specs.spec_of(one)) for one in elements()[:3]]
+    ),
+    "checkpoint": Target(decode_checkpoint, (DataLossError, InvalidArgumentError), checkpoint_seeds),
+    "journal": Target(decode_journal, (), journal_seeds),
+    "saved": Target(decode_saved, (DataLossError,), saved_seeds),
+    "manifest": Target(
+        decode_manifest,
+        (DataLossError,),
+        lambda: [json.dumps({"chunks": [], "format": 1}).encode(), b"[" * 2000],
+    ),
+    "key": Target(decode_key, (DataLossError,), lambda: [keys.render(keys.new_key()).encode()]),
+}
+
+
+def fuzz(name: str, arguments: Sequence[str]) -> None:
+    """Runs in this process until a fault is found, or all is done; never returns."""
+    atheris.Setup([sys.argv[0], *arguments], TARGETS[name].feed)
+    atheris.Fuzz()
+
+
+def run(name: str, runs: int, seconds: int, file: str | None) -> int:
+    """Runs a target in a process of its own, with its seeds as the beginning; returns the exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number, seed in enumerate(TARGETS[name].seeds()):
+            (Path(folder) / f"seed-{number}").write_bytes(seed)
+        limits = [f"-rss_limit_mb={1024 + MOST_MEGABYTES}", f"-malloc_limit_mb={MOST_MEGABYTES}", "-timeout=10"]
+        bounds = [f"-runs={runs}", f"-max_len={MOST_INPUT}", "-print_final_stats=1", "-verbosity=0"]
+        bounds += [f"-max_total_time={seconds}"] if seconds else []
+        inputs = [file] if file is not None else [folder]
+        command = [sys.executable, __file__, name, HERE, *limits, *bounds, *inputs]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    executed = re.search(r"stat::number_of_executed_units: *([0-9]+)", done.stderr)
+    outcome = "a fault" if done.returncode else "no fault"
+    print(f"{name}: {int(executed[1]) if executed else 0:,} executions, {outcome}", flush=True)
+    if done.returncode:
+        print(done.stderr[-4000:])
+    return done.returncode
+
+
+def main() -> int:
+    """Fuzzes the targets that are named, or all; 1 when there was a fault."""
+    if sys.argv[2:3] == [HERE]:
+        fuzz(sys.argv[1], sys.argv[3:])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("target", nargs="*", choices=[[], *TARGETS], help="which decoders; all if left out")
+    parser.add_argument("--runs", type=int, default=2_000_000, help="executions of each")
+    parser.add_argument("--seconds", type=int, default=0, help="at most so many for each; 0: as many as it takes")
+    parser.add_argument("--file", help="feed only what this file has")
+    chosen = parser.parse_args()
+    return max(min(1, run(name, chosen.runs, chosen.seconds, chosen.file)) for name in chosen.target or TARGETS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
