@@ -119,5 +119,5 @@ def test_a_process_looks_at_its_folders(tmp_path: Path, monkeypatch: pytest.Monk
     probe(str(cache))
     assert cache.is_dir()
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(PermissionError, match=f"{cache} cannot be written to"):
+    with pytest.raises(PermissionError, match=f"{cache} cannot be made or written to"):
         probe(str(cache))

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from zmqdata.config import WorkerConfig
 from zmqdata.testing.cluster import no_leaks
 from zmqdata.worker import supervisor as module
+from zmqdata.worker.accounts import Account
 from zmqdata.worker.lifetime import StopSignals
 from zmqdata.worker.limits import Limits
 from zmqdata.worker.supervisor import (
@@ -328,3 +330,26 @@ def test_a_child_is_told_its_limits() -> None:
     limits = Limits(1 << 30, 5, True)
     told = [json.loads(child_command(WorkerConfig(HERE), "info", *given)[-1])["limits"] for given in ((limits,), ())]
     assert [Limits(**one) for one in told] == [limits, Limits()]
+
+
+RIGHTS = 'echo "ready $(id -u) $(id -ru) $(id -g) $(id -G) $(umask) $HOME $LOGNAME ${XDG_CACHE_HOME-none}"; cat'
+
+
+@pytest.mark.realprocess
+def test_a_child_has_the_rights_of_its_user(signals: StopSignals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything of ours runs in it: user, groups, umask, home. Who is not root has its own rights to give."""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/root/.cache")
+    account = Account("somebody", 54321, 54322, (54322, 54323), "/home/somebody")
+    expected = "54321 54321 54322 54322 54323 0002 /home/somebody somebody none"
+    if os.geteuid():
+        account = Account("me", os.getuid(), os.getgid(), (os.getgid(),), "/nowhere")
+        told = subprocess.run(["sh", "-c", RIGHTS], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        expected = told.stdout.strip().partition(" ")[2]
+    said: list[str] = []
+    before = os.umask(0 if not os.geteuid() else 0o022)
+    try:
+        command = ["sh", "-c", RIGHTS]
+        assert Supervisor([command], stop_after(1, said), signals, account=account).run() == 0
+    finally:
+        os.umask(before)
+    assert said == [expected]

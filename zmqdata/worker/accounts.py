@@ -7,6 +7,7 @@ Standard library only, but for ``probe``, which runs in a process of its own.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import subprocess
@@ -164,6 +165,7 @@ def probe(cache_folder: str) -> None:
 
     user_folder()
     if cache_folder:
-        os.makedirs(cache_folder, exist_ok=True)
+        with contextlib.suppress(OSError):
+            os.makedirs(cache_folder, exist_ok=True)
         if not os.access(cache_folder, os.W_OK | os.X_OK):
-            raise PermissionError(f"{cache_folder} cannot be written to")
+            raise PermissionError(f"{cache_folder} cannot be made or written to")
