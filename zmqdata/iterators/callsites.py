@@ -58,7 +58,7 @@ class CallSite:
 
     def failure(self, node: Node, error: BaseException) -> BaseException:
         """What to raise for what a function has raised; called while its element is noted."""
-        self._watch.failed(error)
+        self.heard(error)
         return failure(node, error)
 
     def poison(self, number: int, split: tuple[int, int] | None = None) -> LeftOut | None:
@@ -91,7 +91,7 @@ class CallSite:
         try:
             return function(*arguments)
         except Exception as error:
-            self._watch.failed(error)
+            self.heard(error)
             raise
         finally:
             cells[at] = IDLE
