@@ -35,6 +35,15 @@ class Cluster(Transcript):
     def join(self, name: str, *reports: m.TaskReport) -> None:
         self.hear(name, m.RegisterWorker(name, f"tcp://{name}:1", (), "3.11", "0", reports))
 
+    def refuse(self, ask: m.RegisterWorker, *holders: str) -> None:
+        """A worker asks for a place in vain: those who have the places are there."""
+        self.hear(ask.worker, ask)
+        assert self.all_of(m.RequestRefused) == []
+        self.now += 1.0
+        for name in holders:
+            self.beat(name)
+        self.hear(ask.worker, ask)
+
     def beat(self, name: str, *reports: m.TaskReport, clients: tuple[str, ...] = ()) -> None:
         self.hear(name, m.WorkerHeartbeat(name, reports, clients))
 
@@ -93,7 +102,7 @@ def test_the_list_of_addresses_is_ordered_and_has_an_end() -> None:
         cluster.hear(f"w{port}", m.RegisterWorker(f"w{port}", f"tcp://h:{port}", (), "3.11", "0", ()))
         assert cluster.all_of(m.WorkerRegistered)
     third = m.RegisterWorker("w3", "tcp://h:3", (), "3.11", "0", ())
-    cluster.hear("w3", third)
+    cluster.refuse(third, "w1", "w2")
     assert "other workers are already running at the configured host" in cluster.sent(m.RequestRefused).text
     cluster.hear("w1", m.WorkerStopped("w1"))
     cluster.hear("w3", third)
@@ -107,7 +116,27 @@ def test_a_successor_at_the_same_address_keeps_the_place() -> None:
     for name in ("old", "new"):
         cluster.hear(name, m.RegisterWorker(name, "tcp://h:1", (), "3.11", "0", ()))
     cluster.hear("old", m.WorkerStopped("old"))
-    cluster.hear("w", m.RegisterWorker("w", "tcp://h:2", (), "3.11", "0", ()))
+    cluster.refuse(m.RegisterWorker("w", "tcp://h:2", (), "3.11", "0", ()), "new")
+    assert "already running" in cluster.sent(m.RequestRefused).text
+
+
+def test_a_successor_waits_until_its_predecessor_is_known_to_be_dead() -> None:
+    """A worker started anew at another port is not refused while the one before may be gone, but not for ever."""
+    cluster = Cluster(busy=False, addresses=("h",))
+    cluster.hear("old", m.RegisterWorker("old", "tcp://h:1", (), "3.11", "0", ()))
+    new = m.RegisterWorker("new", "tcp://h:2", (), "3.11", "0", ())
+    cluster.hear("new", new)
+    assert [type(one) for one in cluster.all_of(m.Message)] == [m.Probe]
+    cluster.feed(c.Unreachable("old"))
+    cluster.wait(1.25)
+    cluster.hear("new", new)
+    assert cluster.all_of(m.WorkerRegistered)
+    assert cluster.core.places.index("tcp://h:2") == 0
+    third = m.RegisterWorker("third", "tcp://h:3", (), "3.11", "0", ())
+    cluster.hear("third", third)
+    assert cluster.all_of(m.RequestRefused) == []
+    cluster.wait(DispatcherTimes().worker_timeout)
+    cluster.hear("third", third)
     assert "already running" in cluster.sent(m.RequestRefused).text
 
 

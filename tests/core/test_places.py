@@ -153,7 +153,7 @@ def test_a_host_has_as_many_workers_as_entries() -> None:
     with pytest.raises(FailedPreconditionError, match="other workers are already running at the configured") as told:
         places.place("tcp://localhost:3")
     assert "tcp://localhost:1, other, tcp://localhost:2" in str(told.value)
-    assert "same address and port" in str(told.value)
+    assert "for a further one the dispatcher needs a further --worker-address" in str(told.value)
     assert len(places) == 3
 
 

@@ -133,6 +133,7 @@ class DispatcherCore:
         self.hosting.hosted = self.taking_back.hosted
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
         self._hearing = Hearing(times.client_timeout / 2)
+        self._applied: dict[str, float] = {}
         self._ticked: float | None = None
         self._asked: float = 0.0
         self._collected: float = 0.0
@@ -247,6 +248,8 @@ class DispatcherCore:
             self.hosting.ask_again()
             self.hosting.adopt(now)
         self.jobs.coordination.tick(now)
+        patience = 2 * self.times.worker_timeout
+        self._applied = {name: since for name, since in self._applied.items() if now - since < patience}
 
     # --- workers
 
@@ -259,7 +262,7 @@ class DispatcherCore:
         try:
             place = self.places.place(ask.address)
         except FailedPreconditionError as error:
-            if self._expects_workers:
+            if self._expects_workers or (self.places.fits(ask.address) and self._may_be_dead(ask.worker, now)):
                 return  # a place may be held by one that will not come back; the worker will ask again
             self.out.refuse(peer, ask.worker, FailedPreconditionError, str(error))
             return
@@ -276,6 +279,17 @@ class DispatcherCore:
     @property
     def _expects_workers(self) -> bool:
         return self.workers.num_present < len(self.workers)
+
+    def _may_be_dead(self, applicant: str, now: float) -> bool:
+        """Whether one of those who have places has given no sign since somebody else wanted one: its successor?"""
+        since = self._applied.setdefault(applicant, now)
+        silent = [member for member in self.workers.members.values() if member.heard <= since]
+        if silent and now - since < self.times.worker_timeout:
+            for member in silent:
+                self.out.send(member.peer, m.Probe())
+            return True
+        del self._applied[applicant]
+        return False
 
     def _worker_heartbeat(self, peer: c.Peer, beat: m.WorkerHeartbeat, now: float) -> None:
         known = beat.worker in self.workers

@@ -132,6 +132,11 @@ class Places:
     def _may_have(self, entry: Location, location: Location) -> bool:
         return self._names(entry, location) or self._admits(entry, location)
 
+    def fits(self, address: str) -> bool:
+        """Whether an entry is for such an address, though others may have it."""
+        location = located(address)
+        return any(self._may_have(entry, location) for entry in self._configured)
+
     def leave(self, address: str) -> None:
         """The worker is gone: its place waits for it, and goes to another that fits if no other is free."""
         self._gone.add(located(address))
@@ -164,10 +169,9 @@ class Places:
         if any(self._admits(self._configured[index], location) for index in self._taken.values()):
             return text + (
                 "Its host is configured, but other workers are already running at the configured host: the list of "
-                f"worker addresses is now {', '.join(self._entries)}. A worker that was restarted before the "
-                "dispatcher noticed its end should run at the same address and port (give it a fixed --port); for a "
-                "further worker the dispatcher needs a further --worker-address, for one with --processes N as many: "
-                "HOST:7000-7003 stands for four, which --port 7000 --processes 4 takes."
+                f"worker addresses is now {', '.join(self._entries)}. Each that fits has its worker; for a further one "
+                "the dispatcher needs a further --worker-address, for one with --processes N as many: HOST:7000-7003 "
+                "stands for four, which --port 7000 --processes 4 takes."
             )
         return text + (
             f"The worker's address is not configured: the dispatcher was started with --worker-address "
