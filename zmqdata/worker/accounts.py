@@ -20,7 +20,8 @@ HOMELESS = "/"
 OTHERS_WRITE = 0o002
 OF_ROOT = frozenset({"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "MAIL"})
 """Variables that name folders of whoever started us; libraries go by the home without them."""
-PROBE = "import sys; from zmqdata.worker.accounts import probe; probe(sys.argv[1])"
+PROBE = "import sys, zmqdata.worker.child; from zmqdata.worker.accounts import probe; probe(sys.argv[1])"
+"""Imports all that a child does, and looks. As a text: the command line itself opens no pipelines, nor what does."""
 ALTERNATIVE = "or start the worker as that user, without --user"
 
 
@@ -151,16 +152,14 @@ def check_account(account: Account, cache_folder: str | None) -> None:
 
 
 def probe(cache_folder: str) -> None:
-    """Looks whether a child could work with the rights of this process: imports, temporary folder, cache.
+    """Looks whether a child could work with the rights of this process: temporary folder, cache.
 
     Args:
         cache_folder: where parts of pipelines shall lie; ``""``: the default.
 
     Raises:
-        ImportError: a module cannot be read.
         OSError: a folder cannot be made, or not be written to.
     """
-    import zmqdata.worker.child  # noqa: F401 - all that a child imports
     from zmqdata.transport.folders import user_folder
 
     user_folder()
