@@ -43,7 +43,7 @@ clean: ; rm -rf .venv .venv-tfdata .venv-bench .venv-lock build dist *.egg-info 
 	@touch $@ .venv/.run-ready
 
 .venv/.locked-ready: pyproject.toml setup.py $(LOCK) | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(LOCK)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement $(LOCK)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@ .venv/.dev-ready .venv/.run-ready
 
