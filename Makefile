@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+LOCK := requirements-dev.lock
 # As many processes as there are cores, four at most: tests wait more than they compute. `ARGS=-n0` runs them in one.
 SHARED := -n auto --maxprocesses 4 --dist worksteal
 
 .NOTPARALLEL:
-.PHONY: demo test test-full test-tfdata simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build clean
+.PHONY: demo test test-full test-tfdata simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build locked lock audit clean
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 test-full: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --full $(ARGS)
@@ -24,7 +25,11 @@ bench-curves: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks curves $
 bench-publish: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks publish $(ARGS)
 bench-dataset: .venv-bench/.ready ; TF_CPP_MIN_LOG_LEVEL=3 .venv-bench/bin/python benchmarks/dataset.py $(ARGS)
 build: .venv/.dev-ready ; rm -rf build dist && $(BIN)/python -m build
-clean: ; rm -rf .venv .venv-tfdata .venv-bench build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+# The exact packages of the lock, by their hashes, instead of the newest ones: before any of the above, as .ci/run does.
+locked: .venv/.locked-ready
+lock: .venv-lock/.ready ; .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate --extra dev --custom-compile-command "make lock" $(ARGS) pyproject.toml -o $(LOCK)
+audit: .venv-lock/.ready ; .venv-lock/bin/python tools/audit.py $(LOCK)
+clean: ; rm -rf .venv .venv-tfdata .venv-bench .venv-lock build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 14) else f"zmqdata needs Python 3.10 to 3.14, and $(PYTHON) is {v[0]}.{v[1]}; try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
@@ -37,6 +42,16 @@ clean: ; rm -rf .venv .venv-tfdata .venv-bench build dist *.egg-info .coverage .
 .venv/.dev-ready: pyproject.toml setup.py | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	@touch $@ .venv/.run-ready
+
+.venv/.locked-ready: pyproject.toml setup.py $(LOCK) | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement $(LOCK)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@ .venv/.dev-ready .venv/.run-ready
+
+.venv-lock/.ready: pyproject.toml
+	@test -x .venv-lock/bin/python || $(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit>=2.9" "uv>=0.5"
+	@touch $@
 
 .venv-tfdata/.ready: pyproject.toml setup.py
 	@test -x .venv-tfdata/bin/python || $(PYTHON) -m venv .venv-tfdata

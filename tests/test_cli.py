@@ -17,6 +17,7 @@ from zmqdata import asking, cli, commandline
 from zmqdata.cluster.local import command_options
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.settings import declaration_of, default_of, variable_of
+from zmqdata.worker.options import ProcessSettings
 
 HERE = "tcp://127.0.0.1:5050"
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(lambda word: word.strip())
@@ -112,7 +113,7 @@ def test_every_option_of_the_commands_has_a_variable(monkeypatch: pytest.MonkeyP
     for name, text in {"PROCESSES": "3", "LOG_LEVEL": "Debug", "TIMEOUT": "2", "JSON": "true", "WORKER": "a:1"}.items():
         monkeypatch.setenv(f"ZMQDATA_{name}", text)
     nothing = argparse.Namespace()
-    assert commandline.chosen_settings(cli.ProcessSettings, nothing).processes == "3"
+    assert commandline.chosen_settings(ProcessSettings, nothing).processes == "3"
     assert commandline.chosen_settings(commandline.LogSettings, nothing).log_level == "debug"
     found = commandline.chosen_settings(asking.StatusSettings, nothing)
     assert (found.timeout, found.json, found.worker) == (2.0, True, "a:1")
@@ -124,19 +125,15 @@ def test_variables_that_are_misspelt_are_found() -> None:
     assert cli.misspelt(environment) == [("ZMQDATA_WORKER_TIMOUT_MS", "ZMQDATA_WORKER_TIMEOUT_MS")]
 
 
-def test_auto_is_one_process_for_each_core() -> None:
-    """--processes takes a number or auto."""
-    assert cli.count_of_processes("auto") >= 1
-    assert cli.count_of_processes("3") == 3
-    assert cli.count_of_processes("1000") == 1000
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (["worker", "--dispatcher", HERE, "--processes", "0"], "expected a number from 1 up, or auto, got '0'"),
         (["worker", "--dispatcher", HERE, "--processes", "1000000"], "at most 1000 processes, got 1000000: more than"),
         (["worker", "--dispatcher", HERE, "--processes", "many"], "got 'many'"),
+        (["worker", "--dispatcher", HERE, "--memory-limit", "much"], "such as 2GiB, 512MiB or 2147483648, got 'much'"),
+        (["worker", "--dispatcher", HERE, "--user", "nobody-here"], "there is no user 'nobody-here' on this machine"),
+        (["worker", "--dispatcher", HERE, "--max-tasks", "-1"], "`max_tasks` must be at least 0, got -1"),
         (["worker", "--dispatcher", HERE, "--data-ports", "9-1"], "such as 7000-7100"),
         (["worker", "--dispatcher", HERE, "--nonsense"], "unrecognized arguments: --nonsense"),
         (["worker", "--dispatcher", HERE, "--tag", ""], "Worker tags cannot be empty."),

@@ -188,6 +188,13 @@ def test_nothing_is_hidden_from_the_type_checker_without_a_reason() -> None:
     assert [f"{place(path)} {line}" for path, line in hidden if not reasoned.search(line)] == []
 
 
+def test_no_security_rule_is_set_aside_without_a_reason() -> None:
+    """Behind each ``noqa`` of a security rule stands why it is right there."""
+    lines = [(path, line) for path in PACKAGE for line in path.read_text(encoding="utf-8").splitlines()]
+    aside = [(path, line) for path, line in lines if re.search(r"# noqa: S[0-9]", line)]
+    assert [f"{place(path)} {line}" for path, line in aside if not re.search(r"# noqa: S[0-9]+ - \w", line)] == []
+
+
 def test_randomness_is_always_seeded_in_pure_modules() -> None:
     """Pure modules draw from generators made with a seed only, so that a task can be run again with the same result."""
     calls = [(path, node) for path, node in nodes(PURE, ast.Call) if isinstance(node, ast.Call)]

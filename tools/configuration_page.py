@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from zmqdata.asking import StatusSettings
-from zmqdata.cli import ProcessSettings
 from zmqdata.commandline import LogSettings
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.settings import declaration_of, default_of, flag_of, variable_of
+from zmqdata.worker.options import ProcessSettings
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 TABLES: dict[str, Sequence[type[Any]]] = {

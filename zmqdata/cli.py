@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from zmqdata.asking import StatusSettings, audit_main, drain_main, save_status_main, status_main
 from zmqdata.commandline import (
@@ -27,17 +26,13 @@ from zmqdata.commandline import (
 )
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.keysettings import KeySettings
-from zmqdata.settings import PREFIX, check_settings, setting, variables
+from zmqdata.settings import PREFIX, variables
 from zmqdata.transport.addresses import check_addresses, endpoint_host, parse_service, resolve_host
+from zmqdata.worker.accounts import check_account
+from zmqdata.worker.keylending import lend_key
 from zmqdata.worker.lifetime import StopSignals, exit_within, watch_lifeline
-from zmqdata.worker.supervisor import (
-    MOST_PROCESSES,
-    Supervisor,
-    available_cores,
-    check_processes,
-    child_command,
-    child_configs,
-)
+from zmqdata.worker.options import ProcessSettings
+from zmqdata.worker.supervisor import Supervisor, child_command, child_configs
 
 LAST_SECONDS = 5.0
 LOOK_AROUND = 0.5
@@ -128,19 +123,6 @@ def dispatcher_arguments(program: str) -> argparse.ArgumentParser:
 # --- worker
 
 
-@dataclass(frozen=True)
-class ProcessSettings:
-    """How many processes a worker has; each is a worker of its own to the dispatcher."""
-
-    processes: str = setting(
-        "1", f"processes that run pipelines, at most {MOST_PROCESSES}; auto: one for each core", metavar="N|auto"
-    )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        count_of_processes(self.processes)
-
-
 def worker_main(arguments: Sequence[str], program: str = "zmqdata worker") -> int:
     """Runs a supervisor and its worker processes until SIGTERM or SIGINT; returns the exit code."""
     stop = StopSignals(waking=(signal.SIGCHLD,))
@@ -157,13 +139,20 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
     for host in (endpoint_host(parse_service(config.dispatcher_address)), config.host):
         if host not in (None, "*"):
             resolve_host(str(host))
-    children = child_configs(config, count_of_processes(chosen_settings(ProcessSettings, chosen).processes))
+    processes = chosen_settings(ProcessSettings, chosen)
+    account = processes.account()
+    if account is not None:
+        check_account(account, config.pipeline_cache_dir)
+    config, inherited = lend_key(config, account)
+    children = child_configs(config, processes.count())
     log_level = chosen_settings(LogSettings, chosen).log_level
     supervisor = Supervisor(
-        [child_command(child, log_level) for child in children],
+        [child_command(child, log_level, processes.limits(index)) for index, child in enumerate(children)],
         lambda address: say(f"zmqdata worker listening on {address}"),
         stop,
         config.shutdown_quiet_period_ms / 1000,
+        account,
+        inherited,
     )
     code = supervisor.run()
     return complain(program, supervisor.error, code) if supervisor.error else code
@@ -180,19 +169,6 @@ def worker_arguments(program: str) -> argparse.ArgumentParser:
     )
     add_shared_options(parser)
     return parser
-
-
-def count_of_processes(text: str) -> int:
-    """The value of ``--processes``."""
-    if text == "auto":
-        return min(available_cores(), MOST_PROCESSES)
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError(f"`processes`: expected a number from 1 up, or auto, got {text!r}")
-    try:
-        check_processes(int(text))
-    except ValueError as error:
-        raise ValueError(f"`processes`: {error}") from None
-    return int(text)
 
 
 # --- what the commands share

@@ -27,8 +27,8 @@ class Host(Transcript):
 
     core: WorkerCore
 
-    def __init__(self, hosting: bool = True, buffer_bytes: int = 100) -> None:
-        super().__init__(WorkerCore(WorkerProfile("w", "tcp://w", buffer_bytes=buffer_bytes)))
+    def __init__(self, hosting: bool = True, buffer_bytes: int = 100, max_tasks: int = 0) -> None:
+        super().__init__(WorkerCore(WorkerProfile("w", "tcp://w", buffer_bytes=buffer_bytes, max_tasks=max_tasks)))
         if hosting:
             self.hear(D, m.WorkerRegistered("w"))
             self.host()
@@ -713,3 +713,18 @@ def test_those_who_share_a_cache_are_told_nothing() -> None:
     host.grant(8)
     host.make(0)
     assert [type(push.header) for push in host.all_of(c.Push)] == [m.Block]
+
+
+def test_a_worker_leaves_after_its_tasks() -> None:
+    """Tasks that it has begun count once they are gone from it, whether they are done or moved on."""
+    host = Host(max_tasks=2)
+    host.host(2, dataset="never sent")
+    for task in (2, 1):
+        host.hear(D, m.DropTask(task, 1))
+    assert not host.core.draining.begun
+    host.host()
+    host.host(attempt=2)  # the same task comes back: that is another one
+    host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
+    host.hear(D, m.DropTask(1, 2))
+    assert host.core.draining.worn
+    assert host.core.draining.done

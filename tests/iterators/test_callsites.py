@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from tests.iterators.watching import RecordingWatch
 from zmqdata import Dataset
+from zmqdata.errors import PipelineError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.watching import IDLE
 
@@ -146,3 +148,38 @@ def test_nobody_watches_at_home() -> None:
     iterator = make_iterator(Dataset.range(3).map(lambda x: x).filter(lambda x: True).node, Context())
     assert type(iterator).__name__ == "FilterIterator"
     assert iterator.state() == 0
+
+
+def lacking(x: Any) -> Any:
+    if int(x) == 3:
+        raise MemoryError("no room")
+    return x
+
+
+def lacking_dataset(x: Any) -> Any:
+    return Dataset.from_tensors(lacking(x))
+
+
+FAILING: dict[str, Callable[[Dataset], Dataset]] = {
+    "map": lambda ds: ds.map(lacking),
+    "guarded map": lambda ds: ds.map(lacking, on_error="skip"),
+    "retried map": lambda ds: ds.map(lacking, on_error="retry", retries=1),
+    "parallel map": lambda ds: ds.map(lacking, num_parallel_calls=2),
+    "random map": lambda ds: ds.random_map(lambda x, rng: lacking(x)),
+    "parallel random map": lambda ds: ds.random_map(lambda x, rng: lacking(x), num_parallel_calls=2),
+    "filter": lambda ds: ds.filter(lambda x: bool(lacking(x) >= 0)),
+    "flat map": lambda ds: ds.flat_map(lacking_dataset),
+    "interleave": lambda ds: ds.interleave(lacking_dataset, cycle_length=1),
+    "parallel interleave": lambda ds: ds.interleave(lacking_dataset, cycle_length=1, num_parallel_calls=1),
+}
+
+
+@pytest.mark.parametrize("way", FAILING)
+def test_a_failure_is_heard_while_its_element_is_noted(way: str) -> None:
+    """Who watches may end the process then, and leaves behind which element it was, also where it would be skipped."""
+    watch = RecordingWatch()
+    with contextlib.suppress(PipelineError):
+        read(FAILING[way](Dataset.range(COUNT)), watch)
+    causes = [(error.__cause__ or error, noted) for error, noted in watch.failures]
+    assert causes
+    assert all(isinstance(error, MemoryError) and 3 in noted for error, noted in causes)

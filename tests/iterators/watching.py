@@ -24,7 +24,7 @@ class Cells(list[int]):
 
 
 class RecordingWatch:
-    """Notes by place of the node; ``slots`` are those in use, ``together`` the most suspects at a time."""
+    """Notes by place of the node; ``slots`` are those in use, ``failures`` what was raised and the numbers then."""
 
     def __init__(
         self, poisoned: Mapping[str, Collection[int]] = {}, suspects: Mapping[str, Collection[int]] = {}
@@ -34,6 +34,7 @@ class RecordingWatch:
         self.notes: dict[str, list[int]] = {}
         self.skippable: dict[str, bool] = {}
         self.slots: list[Slot] = []
+        self.failures: list[tuple[BaseException, list[int]]] = []
         self.entered = 0
         self._lock = threading.Lock()
 
@@ -54,3 +55,7 @@ class RecordingWatch:
         with self._lock:
             self.entered += 1
             yield
+
+    def failed(self, error: BaseException) -> None:
+        noted = [slot.cells[slot.at] for slot in self.slots]
+        self.failures.append((error, [number for number in noted if number != IDLE]))

@@ -136,3 +136,28 @@ def test_there_is_memory_without_memfd(monkeypatch: pytest.MonkeyPatch) -> None:
     os.close(descriptor)
     one.open(KEY)
     assert len(other.notes()) == 1
+
+
+@pytest.mark.realprocess
+@pytest.mark.parametrize(("ending", "code", "starved"), [("", module.STARVED_CODE, 1 << 30), ("c.end();", 7, 0)])
+def test_a_process_without_memory_says_so(ending: str, code: int, starved: int) -> None:
+    """It ends at once, with its notes as they are; one that ends as it was asked to ends in its own way."""
+    descriptor = make_file()
+    program = (
+        "import os, sys; from zmqdata.worker.crumbs import CrumbFile; c = CrumbFile(int(sys.argv[1]));"
+        f"c.limit_memory(1 << 30); c.introduce('name'); {ending} c.starve(); os._exit(7)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program, str(descriptor)], pass_fds=[descriptor], check=False)
+    crumbs = CrumbFile(descriptor)
+    assert (ran.returncode, crumbs.starved) == (code, starved)
+    crumbs.begin()
+    assert crumbs.starved == 0
+    os.close(descriptor)
+
+
+def test_nobody_takes_the_memory_away() -> None:
+    """A process that shares it cannot make it shorter, which would end its supervisor."""
+    descriptor = make_file()
+    with pytest.raises(PermissionError):
+        os.truncate(descriptor, 0)
+    os.close(descriptor)

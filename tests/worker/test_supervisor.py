@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +16,9 @@ import pytest
 from zmqdata.config import WorkerConfig
 from zmqdata.testing.cluster import no_leaks
 from zmqdata.worker import supervisor as module
+from zmqdata.worker.accounts import Account
 from zmqdata.worker.lifetime import StopSignals
+from zmqdata.worker.limits import Limits
 from zmqdata.worker.supervisor import (
     MOST_FAILED_STARTS,
     Supervisor,
@@ -288,3 +291,65 @@ def test_who_ends_in_good_order_leaves_nothing_to_tell(signals: StopSignals) -> 
     mark = "import pathlib, tempfile; mark = pathlib.Path(tempfile.gettempdir(), f'zmqdata-{os.getppid()}')"
     last_act = "(mark.unlink(), None) if mark.exists() else (mark.touch(), crumbs.end(), os._exit(3))"
     assert told_after(1, last_act, signals, before=mark) == []
+
+
+@pytest.mark.realprocess
+@pytest.mark.usefixtures("hasty")
+def test_who_has_no_memory_left_is_no_ordinary_death(signals: StopSignals) -> None:
+    """The next child is told of the limit; as with one that the system killed, it counts at its element only."""
+    [death] = told_after(1, "crumbs.limit_memory(3 << 30); crumbs.starve()", signals)
+    assert death["how"] == "needed more memory than its limit of 3 GiB"
+    assert death["killed"] is True
+    assert [crumb["number"] for crumb in death["crumbs"]] == [7]
+
+
+RETIRING = "print('ready tcp://a:1'); print('retiring', flush=True); raise SystemExit("
+
+
+@pytest.mark.realprocess
+def test_who_has_had_its_tasks_is_replaced_at_once(signals: StopSignals, caplog: pytest.LogCaptureFixture) -> None:
+    """That is no death: there is no pause, however often it happens, and no warning."""
+    said: list[str] = []
+    with caplog.at_level(logging.WARNING):
+        assert Supervisor(children(f"{RETIRING}0)"), stop_after(8, said), signals).run() == 0
+    assert len(said) == 8
+    assert caplog.messages == []
+
+
+@pytest.mark.realprocess
+@pytest.mark.usefixtures("hasty")
+def test_who_dies_on_its_way_out_has_died(signals: StopSignals, caplog: pytest.LogCaptureFixture) -> None:
+    """Another exit code than 0 is told as a death."""
+    with caplog.at_level(logging.WARNING):
+        assert Supervisor(children(f"{RETIRING}4)"), stop_after(2, []), signals).run() == 0
+    assert "ended with exit code 4" in caplog.messages[0]
+
+
+def test_a_child_is_told_its_limits() -> None:
+    """They come with the configuration; without any there are none."""
+    limits = Limits(1 << 30, 5, True)
+    told = [json.loads(child_command(WorkerConfig(HERE), "info", *given)[-1])["limits"] for given in ((limits,), ())]
+    assert [Limits(**one) for one in told] == [limits, Limits()]
+
+
+RIGHTS = 'echo "ready $(id -u) $(id -ru) $(id -g) $(id -G) $(umask) $HOME $LOGNAME ${XDG_CACHE_HOME-none}"; cat'
+
+
+@pytest.mark.realprocess
+def test_a_child_has_the_rights_of_its_user(signals: StopSignals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything of ours runs in it: user, groups, umask, home. Who is not root has its own rights to give."""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/root/.cache")
+    account = Account("somebody", 54321, 54322, (54322, 54323), "/home/somebody")
+    expected = "54321 54321 54322 54322 54323 0002 /home/somebody somebody none"
+    if os.geteuid():
+        account = Account("me", os.getuid(), os.getgid(), (os.getgid(),), "/nowhere")
+        told = subprocess.run(["sh", "-c", RIGHTS], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        expected = told.stdout.strip().partition(" ")[2]
+    said: list[str] = []
+    before = os.umask(0 if not os.geteuid() else 0o022)
+    try:
+        command = ["sh", "-c", RIGHTS]
+        assert Supervisor([command], stop_after(1, said), signals, account=account).run() == 0
+    finally:
+        os.umask(before)
+    assert said == [expected]

@@ -121,3 +121,13 @@ def test_an_abandoned_task_gives_its_turn_up() -> None:
         with other.alone():
             assert TURN.owner is other
     assert TURN.owner is None
+
+
+def test_a_lack_of_memory_is_nothing_without_a_limit() -> None:
+    """The user's exception is data; so is any other one where there is a limit."""
+    crumbs = CrumbFile()
+    watch = TaskWatch(crumbs, definition())
+    watch.failed(MemoryError())
+    crumbs.limit_memory(1 << 30)
+    watch.failed(ValueError())
+    assert crumbs.starved == 0

@@ -23,6 +23,7 @@ from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.settings import check_wait, variables
 from zmqdata.transport.forks import check_process
 from zmqdata.worker.lifetime import describe_exit
+from zmqdata.worker.options import ProcessSettings
 
 READY = re.compile(r"^zmqdata (?:dispatcher|worker) listening on (\S+)\n", re.MULTILINE)
 POLL = 0.01
@@ -236,7 +237,7 @@ class ServerProcess:
 
 def _environment() -> dict[str, str]:
     # What a server does is said by its options alone: nobody wants a cluster in a script to take the port of a service.
-    ours = variables(DispatcherConfig, WorkerConfig)
+    ours = variables(DispatcherConfig, WorkerConfig, ProcessSettings)
     return {name: value for name, value in os.environ.items() if name not in ours}
 
 

@@ -1,5 +1,7 @@
 """How a worker leaves in good order: it waits until its tasks have gone elsewhere, but not for ever. No clock.
 
+It leaves when it is told to, or when it has had as many tasks as it may.
+
 Which of its tasks goes where is decided by the dispatcher (``core.hosting``).
 """
 
@@ -20,6 +22,11 @@ class Draining:
 
     Args:
         do: takes what is to be told.
+        max_tasks: how many tasks it has before it leaves; 0: any number.
+
+    Attributes:
+        tasks: how many were begun here and are here no more.
+        worn: whether it leaves because there were enough.
 
     Example:
         >>> draining = Draining(lambda note: None)
@@ -30,8 +37,10 @@ class Draining:
         True
     """
 
-    def __init__(self, do: Callable[[object], None]) -> None:
-        self.begun = self.done = False
+    def __init__(self, do: Callable[[object], None], max_tasks: int = 0) -> None:
+        self.begun = self.done = self.worn = False
+        self.tasks = 0
+        self._max_tasks = max_tasks
         self._until = 0.0
         self._do = do
 
@@ -44,8 +53,13 @@ class Draining:
         return True
 
     def look(self, now: float, tasks: Collection[TaskDefinition]) -> None:
-        """It may leave when it hosts nothing that would go on elsewhere, or has waited for long enough."""
-        left = sum(map(outlives_host, tasks)) if self.begun and not self.done else 0
+        """It may leave when it hosts nothing that would go on elsewhere, or has waited for long enough.
+
+        Who has had enough tasks does not begin to leave while there is a copy of the input, which would begin anew.
+        """
+        if self._max_tasks and self.tasks >= self._max_tasks and not self.begun and all(map(outlives_host, tasks)):
+            self.worn = self.begin(now, DRAIN_SECONDS, tasks)
+        left = sum(self.worn or outlives_host(task) for task in tasks) if self.begun and not self.done else 0
         if self.begun and not self.done and (not left or now >= self._until):
             self.done = True
             if left:

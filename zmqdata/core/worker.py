@@ -36,7 +36,7 @@ class WorkerProfile:
     ``buffer_bytes``: how much it may produce ahead of its clients; ``cache_bytes``: how much of a task it keeps for
     trainers that all read it; ``heartbeat``: seconds between heartbeats; ``dispatcher_timeout``: seconds to do without
     a dispatcher before it ends; ``snapshot_chunk_bytes``: the largest chunk of a distributed save; ``deaths``: of the
-    processes whose place this one has taken.
+    processes whose place this one has taken; ``max_tasks``: how many it has before it leaves, 0: any number.
     """
 
     worker: str
@@ -50,6 +50,7 @@ class WorkerProfile:
     dispatcher_timeout: float = 3600.0
     snapshot_chunk_bytes: int = 6 << 30
     deaths: tuple[m.Death, ...] = ()
+    max_tasks: int = 0
 
 
 class WorkerCore:
@@ -67,7 +68,7 @@ class WorkerCore:
         self.writing = Writing(profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute)
         self.feeding = Feeding(profile.worker, self._task, self._do)
         self.pipelines = Pipelines(profile.worker, self._do)
-        self.draining = Draining(self._do)
+        self.draining = Draining(self._do, profile.max_tasks)
         self.untold = profile.deaths
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
@@ -257,7 +258,7 @@ class WorkerCore:
             self.links.drop_task(message.task)
 
     def _remove(self, task: HostedTask) -> None:
-        del self.tasks[task.definition.task]
+        self.draining.tasks += self.tasks.pop(task.definition.task).started
         self.writing.forget(task.dealing)
         self._do(c.StopTask(*task.key))
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from zmqdata.errors import PipelineError
-from zmqdata.iterators.base import Context
+from zmqdata.iterators.base import Context, failure
 from zmqdata.iterators.watching import IDLE, LeftOut, Slot, Watch
 from zmqdata.nodes import Node
 
@@ -52,6 +52,15 @@ class CallSite:
         """Held while an element of ``special`` is called for."""
         return self._watch.alone()
 
+    def heard(self, error: BaseException) -> None:
+        """A function has raised an error that is not raised any further; called while its element is noted."""
+        self._watch.failed(error)
+
+    def failure(self, node: Node, error: BaseException) -> BaseException:
+        """What to raise for what a function has raised; called while its element is noted."""
+        self.heard(error)
+        return failure(node, error)
+
     def poison(self, number: int, split: tuple[int, int] | None = None) -> LeftOut | None:
         """Element ``number`` as left out, if it is to be."""
         if number not in self._poisoned:
@@ -81,6 +90,9 @@ class CallSite:
         cells[at] = number
         try:
             return function(*arguments)
+        except Exception as error:
+            self.heard(error)
+            raise
         finally:
             cells[at] = IDLE
             self._idle.append(slot)
@@ -97,11 +109,17 @@ def watched(node: Node, context: Context, run: Call) -> Call:
     if site is None:
         return run
 
+    def run_heard(number: int, element: Any) -> tuple[Any, BaseException | None]:
+        outcome = run(number, element)
+        if outcome[1] is not None:
+            site.heard(outcome[1])
+        return outcome
+
     def run_noted(number: int, element: Any) -> tuple[Any, BaseException | None]:
         left_out = site.poison(number) if number in site.special else None
         if left_out is not None:
             return left_out, PipelineError(f"{site.label}: {left_out.error}", node=site.label)
-        outcome: tuple[Any, BaseException | None] = site.call(number, run, number, element)
+        outcome: tuple[Any, BaseException | None] = site.call(number, run_heard, number, element)
         return outcome
 
     return run_noted

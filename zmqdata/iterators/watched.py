@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, as_element, failure, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, as_element, make_iterator
 from zmqdata.iterators.callsites import CallSite
 from zmqdata.iterators.transforms import CountingIterator, FilterIterator, MapIterator, as_bool
 from zmqdata.iterators.watching import IDLE, Watch
@@ -48,7 +48,7 @@ class WatchedMapIterator(WatchedIterator):
             value = self._function(*element) if type(element) is tuple else self._function(element)
             return as_element(value)
         except Exception as error:
-            raise failure(self._node, error) from error
+            raise self._site.failure(self._node, error) from error
         finally:
             self._cells[self._at] = IDLE
 
@@ -81,7 +81,7 @@ class WatchedFilterIterator(WatchedIterator):
             kept = self._predicate(*element) if type(element) is tuple else self._predicate(element)
             return kept if kept is True or kept is False else as_bool(kept)
         except Exception as error:
-            raise failure(self._node, error) from error
+            raise self._site.failure(self._node, error) from error
         finally:
             self._cells[self._at] = IDLE
 

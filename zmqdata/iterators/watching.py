@@ -61,3 +61,6 @@ class Watch(Protocol):
 
     def alone(self) -> AbstractContextManager[object]:
         """Held while a suspect is called for, so that no two are called for at a time."""
+
+    def failed(self, error: BaseException) -> None:
+        """Hears what a call has raised, while its element is noted. It may end the process for a lack of memory."""

@@ -37,7 +37,7 @@ class Death(Struct, frozen=True):
     """How the process of a worker ended: ``how`` in words, and what each of the tasks that it ran was at, if anything.
 
     ``tasks`` are the number and attempt of those. ``killed``: by SIGKILL, which the system sends to who takes too much
-    memory, and a person to whom they like.
+    memory, and a person to whom they like; or it came to its own limit of memory, which others may have used up.
     """
 
     worker: str

@@ -26,12 +26,19 @@ class Loop:
         name: of the thread, for logs and debuggers.
         tick: called about every ``period`` seconds.
         ended: called at the end, the place to close sockets.
+        fault: called with what a callback raises, before anything else is done about it.
     """
 
     def __init__(
-        self, name: str, tick: Callable[[], None], period: float = 0.25, ended: Callable[[], None] | None = None
+        self,
+        name: str,
+        tick: Callable[[], None],
+        period: float = 0.25,
+        ended: Callable[[], None] | None = None,
+        fault: Callable[[Exception], None] | None = None,
     ) -> None:
         self._tick = tick
+        self._fault = fault
         self._period = period
         self._ended = ended
         self._poller = zmq.Poller()
@@ -133,6 +140,8 @@ class Loop:
         """A fault in handling one event must not end the service of all the others."""
         try:
             return call()
-        except Exception:
+        except Exception as error:
+            if self._fault is not None:
+                self._fault(error)
             log.exception("%s: unexpected error; going on", self.thread.name)
             return False

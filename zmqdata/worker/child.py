@@ -16,6 +16,7 @@ from zmqdata.errors import DataServiceError
 from zmqdata.transport.addresses import free_port
 from zmqdata.worker.crumbs import CrumbFile
 from zmqdata.worker.lifetime import StopSignals, die_with_parent, exit_within, watch_lifeline
+from zmqdata.worker.limits import Limits
 from zmqdata.worker.server import WorkerServer
 from zmqdata.worker.supervisor import CONFIGURATION_ERROR
 
@@ -35,9 +36,12 @@ def main(arguments: list[str]) -> int:
     )
     crumbs = CrumbFile(int(arguments[1]))
     os.close(int(arguments[1]))
+    limits = Limits(**assignment["limits"])
     code = 0
     try:
-        run_worker(WorkerConfig(**assignment["config"]), stop, report, crumbs)
+        limits.bind()
+        crumbs.limit_memory(limits.memory)
+        run_worker(WorkerConfig(**assignment["config"]), stop, report, crumbs, limits.tasks)
     except (DataServiceError, OSError, ValueError) as error:
         print("error", one_line(error), file=report, flush=True)
         code = CONFIGURATION_ERROR
@@ -57,12 +61,14 @@ def take_over_standard_streams() -> TextIO:
     return report
 
 
-def run_worker(config: WorkerConfig, stop: StopSignals, report: TextIO, crumbs: CrumbFile) -> None:
-    """Serves until told to stop. Raises what makes it impossible to start or to go on."""
+def run_worker(
+    config: WorkerConfig, stop: StopSignals, report: TextIO, crumbs: CrumbFile, max_tasks: int = 0
+) -> None:
+    """Serves until told to stop, or until it has had its tasks. Raises what keeps it from starting or going on."""
     if config.usable_data_ports is not None:
         free_port(config.host, *config.usable_data_ports)
     server = WorkerServer(config, start=False)
-    server.leave_crumbs(crumbs)
+    server.live_for(crumbs, max_tasks)
     server.start()
     try:
         while not server.wait_registered(LOOK_AROUND):
@@ -72,7 +78,7 @@ def run_worker(config: WorkerConfig, stop: StopSignals, report: TextIO, crumbs: 
         while not stop.wait(LOOK_AROUND) and not server.drained:
             server.wait_registered(0)  # raises when there is no dispatcher any more
         if not stop.hurried:
-            print("draining", file=report, flush=True)
+            print("retiring" if server.has_had_its_tasks else "draining", file=report, flush=True)
             server.drain()
         exit_within(LAST_SECONDS + config.shutdown_quiet_period_ms / 1000, 0)
     finally:

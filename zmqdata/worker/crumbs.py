@@ -10,6 +10,7 @@ that changes is one word of eight bytes, which is written at once or not at all.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import json
 import mmap
@@ -21,6 +22,8 @@ from typing import Any
 
 IDLE = -1
 OPENING = -2
+STARVED_CODE = 4
+"""Exit code of a process that has no memory left."""
 
 WORD = 8
 SLOT_WORDS = 64
@@ -29,9 +32,10 @@ TOLD_AT = 256
 SLOTS_AT = 1 << 16
 SIZE = SLOTS_AT + SLOTS * SLOT_WORDS * WORD
 
-ENDING, LIMIT, TOLD, NAME = range(4)
-"""Words of the header: whether the process ends as it was asked to, the shortest ``task_timeout`` so far in ms, and the
-bytes that are told and that the worker's name has."""
+ENDING, LIMIT, TOLD, NAME, MEMORY, STARVED = range(6)
+"""Words of the header: whether the process ends as it was asked to, the shortest ``task_timeout`` so far in ms, the
+bytes that are told and that the worker's name has, the bytes of memory that it may have, and whether it ends for want
+of more."""
 NAME_AT = 64
 
 SERIAL, NUMBER, TASK, ATTEMPT, SKIPPABLE, TIMEOUT, FIRST, STOP, WAITING, TEXT = range(10)
@@ -132,6 +136,16 @@ class CrumbFile:
         """From now on the process ends because it was asked to, or cannot go on: no element is to blame."""
         self.cells[ENDING] = 1
 
+    def limit_memory(self, size: int) -> None:
+        """Notes that the process may have ``size`` bytes of memory, and no more."""
+        self.cells[MEMORY] = size
+
+    def starve(self) -> None:
+        """Ends the process where its memory is limited, with the notes as they are: it has come to the limit."""
+        if self.cells[MEMORY] and not self.cells[ENDING]:
+            self.cells[STARVED] = 1
+            os._exit(STARVED_CODE)
+
     def told(self) -> list[Any]:
         """What the supervisor told of the processes before."""
         size = self.cells[TOLD]
@@ -150,6 +164,11 @@ class CrumbFile:
             del told[0]
         self._memory[TOLD_AT : TOLD_AT + len(encoded)] = encoded
         self.cells[TOLD] = len(encoded) if told else 0
+
+    @property
+    def starved(self) -> int:
+        """The limit of memory that the process has come to; 0: it has not."""
+        return self.cells[MEMORY] if self.cells[STARVED] else 0
 
     @property
     def shortest_limit(self) -> float:
@@ -221,8 +240,10 @@ def make_file() -> int:
     """A file without a name for a ``CrumbFile`` to be shared; its descriptor."""
     if hasattr(os, "memfd_create"):
         with contextlib.suppress(OSError):
-            descriptor = os.memfd_create("zmqdata-crumbs")
+            descriptor = os.memfd_create("zmqdata-crumbs", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.truncate(descriptor, SIZE)
+            # A process with fewer rights than its supervisor cannot take the memory away from under it.
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
             return descriptor
     with tempfile.TemporaryFile() as file:
         descriptor = os.dup(file.fileno())

@@ -79,8 +79,12 @@ def _close(iterator: ElementIterator, task: int) -> None:
         log.warning("task %s: what its pipeline does at its end has failed", task, exc_info=True)
 
 
-def _placed(error: BaseException, label: str) -> BaseException:
-    """The error with a place in the user's code: where no node has named itself, that of the pipeline's end."""
+def _placed(error: BaseException, label: str, watch: TaskWatch) -> BaseException:
+    """The error with a place in the user's code: where no node has named itself, that of the pipeline's end.
+
+    The watch hears of it first.
+    """
+    watch.failed(error)
     if isinstance(error, DataServiceError) or not label:
         return error
     text = f"{type(error).__name__}: {text_of(error)} (in the pipeline that ends with {label})"
@@ -421,7 +425,7 @@ class TaskRunner:
         return size < self._allowed and (most is None or self._output.number < most)
 
     def _placed(self, error: BaseException) -> BaseException:
-        return _placed(error, self._label)
+        return _placed(error, self._label, self.watch)
 
     def _fail(self, error: BaseException) -> None:
         """Nothing, or nothing more, can be made: that is no element's failure but the job's."""

@@ -8,7 +8,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -19,7 +18,6 @@ from zmqdata.commands import saves as s
 from zmqdata.config import WorkerConfig
 from zmqdata.core.draining import DRAIN_SECONDS
 from zmqdata.core.worker import WorkerCore, WorkerProfile
-from zmqdata.core.written import Written
 from zmqdata.errors import BY_NAME, DataServiceError
 from zmqdata.keysettings import WITHOUT_KEY
 from zmqdata.pipelines.packing import zmqdata_version
@@ -42,12 +40,13 @@ from zmqdata.transport.rejects import Rejects
 from zmqdata.worker.chunkwriter import ChunkWriter
 from zmqdata.worker.control import ControlSockets
 from zmqdata.worker.crumbs import CrumbFile, Note, crumb_of
+from zmqdata.worker.limits import is_starvation
 from zmqdata.worker.links import LinkSockets, data_address
 from zmqdata.worker.partcache import PartCache
 from zmqdata.worker.relay import Relays
 from zmqdata.worker.runner import TaskRunner
 from zmqdata.worker.speeds import Speeds
-from zmqdata.worker.status import status_of
+from zmqdata.worker.status import SnapshotTaskProgress, snapshots_of, status_of
 from zmqdata.worker.stillness import Stillness
 
 log = logging.getLogger(__name__)
@@ -65,10 +64,12 @@ class WorkerShell:
     Args:
         config: addresses and limits.
         crumbs: where pipelines note what they are at, and where is told of deaths before.
+        max_tasks: how many tasks it has before it drains; 0: any number.
     """
 
-    def __init__(self, config: WorkerConfig, crumbs: CrumbFile) -> None:
+    def __init__(self, config: WorkerConfig, crumbs: CrumbFile, max_tasks: int = 0) -> None:
         self.crumbs = crumbs
+        self._max_tasks = max_tasks
         self.context = sockets.new_context()
         try:
             self._open(config, parse_service(config.dispatcher_address))
@@ -79,7 +80,7 @@ class WorkerShell:
 
     def _open(self, config: WorkerConfig, endpoint: str) -> None:
         """Makes everything; the sockets are bound when this returns."""
-        self.loop = Loop("zmqdata-worker", self._tick)
+        self.loop = Loop("zmqdata-worker", self._tick, fault=self._fault)
         # The access check must be there before the first data socket, and is cheap.
         self.rejects = Rejects()
         key = key_for(config, not is_loopback(config.host))
@@ -108,7 +109,7 @@ class WorkerShell:
         port = split_address(self.control.bound.partition("://")[2])[1]
         self.address = f"tcp://{announced_address(config.host, config.worker_address, endpoint, port)}"
         deaths = msgspec.convert(self.crumbs.told(), tuple[m.Death, ...])
-        self.core = WorkerCore(_profile(config, self.address, deaths))
+        self.core = WorkerCore(_profile(config, self.address, deaths, self._max_tasks))
         self.crumbs.introduce(self.core.profile.worker)
         self.speeds = Speeds(self.core, self.links)
         self._stillness = Stillness()
@@ -202,6 +203,10 @@ class WorkerShell:
             self._handle(c.Busy(*key, seconds, msgspec.convert(crumb_of(note, notes), m.Crumb)))
         self._busy = set(longest)
 
+    def _fault(self, error: Exception) -> None:
+        if is_starvation(error):
+            self.crumbs.starve()
+
     def _handle(self, event: object) -> None:
         for command in self.core.handle(time.monotonic(), event):
             self._carry_out[type(command)](command)
@@ -274,7 +279,7 @@ class WorkerShell:
         self.registered.set()
 
 
-def _profile(config: WorkerConfig, address: str, deaths: tuple[m.Death, ...]) -> WorkerProfile:
+def _profile(config: WorkerConfig, address: str, deaths: tuple[m.Death, ...], max_tasks: int) -> WorkerProfile:
     return WorkerProfile(
         worker=secrets.token_hex(8),
         address=address,
@@ -287,16 +292,8 @@ def _profile(config: WorkerConfig, address: str, deaths: tuple[m.Death, ...]) ->
         cache_bytes=config.cross_trainer_cache_size_bytes,
         snapshot_chunk_bytes=config.snapshot_max_chunk_size_bytes,
         deaths=deaths,
+        max_tasks=max_tasks,
     )
-
-
-@dataclass(frozen=True)
-class SnapshotTaskProgress:
-    """How far a worker is with a stream of a distributed save. ``completed``: all of it is on the disk."""
-
-    path: str
-    stream_index: int
-    completed: bool
 
 
 class WorkerServer(Server[WorkerShell]):
@@ -330,14 +327,18 @@ class WorkerServer(Server[WorkerShell]):
         check_addresses(config)
         self._config = config
         self._crumbs: CrumbFile | None = None
+        self._max_tasks = 0
         super().__init__(start)
 
     def _open(self) -> WorkerShell:
-        return WorkerShell(self._config, self._crumbs or CrumbFile())
+        return WorkerShell(self._config, self._crumbs or CrumbFile(), self._max_tasks)
 
-    def leave_crumbs(self, crumbs: CrumbFile) -> None:
-        """Has pipelines note what they are at where a supervisor finds it. To be called before ``start``."""
-        self._crumbs = crumbs
+    def live_for(self, crumbs: CrumbFile, max_tasks: int) -> None:
+        """Has pipelines note what they are at where a supervisor finds it, and drains after so many tasks (0: never).
+
+        To be called before ``start``.
+        """
+        self._crumbs, self._max_tasks = crumbs, max_tasks
 
     def start(self) -> None:
         """Starts it. Where the dispatcher is there already, returns when it knows this worker; else at once.
@@ -417,6 +418,12 @@ class WorkerServer(Server[WorkerShell]):
         shell = self._own_shell()
         return shell is not None and shell.drained.is_set()
 
+    @property
+    def has_had_its_tasks(self) -> bool:
+        """Whether it has drained because it has had as many tasks as it may."""
+        shell = self._own_shell()
+        return shell is not None and shell.core.draining.worn
+
     def num_tasks(self) -> int:
         """How many tasks it hosts now."""
         shell = self._own_shell()
@@ -425,9 +432,4 @@ class WorkerServer(Server[WorkerShell]):
     def snapshot_task_progresses(self) -> list[SnapshotTaskProgress]:
         """The streams of distributed saves that it writes or has written, for tests and people who are curious."""
         shell = self._own_shell()
-        if shell is None:
-            return []
-        core = shell.core
-        writing = [task.dealing for task in list(core.tasks.values()) if isinstance(task.dealing, Written)]
-        found = dict(core.writing.saved) | {(one.path, one.stream): one.completed for one in writing}
-        return [SnapshotTaskProgress(path, stream, done) for (path, stream), done in sorted(found.items())]
+        return [] if shell is None else snapshots_of(shell.core)

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from zmqdata.config import WorkerConfig
 from zmqdata.core.hosted import HostedTask
 from zmqdata.core.worker import WorkerCore
+from zmqdata.core.written import Written
 from zmqdata.messages import shown_name
+
+
+@dataclass(frozen=True)
+class SnapshotTaskProgress:
+    """How far a worker is with a stream of a distributed save. ``completed``: all of it is on the disk."""
+
+    path: str
+    stream_index: int
+    completed: bool
+
 
 NOTHING_LEFT_OUT: dict[str, Any] = {"left_out": 0, "quarantine": []}
 
@@ -36,6 +47,13 @@ def status_of(
         "clients": list(map(shown_name, core.links.by_client)),
         "rejected": dict(rejected),
     }
+
+
+def snapshots_of(core: WorkerCore) -> list[SnapshotTaskProgress]:
+    """The streams of distributed saves that a worker writes or has written. From any thread."""
+    writing = [task.dealing for task in list(core.tasks.values()) if isinstance(task.dealing, Written)]
+    found = dict(core.writing.saved) | {(one.path, one.stream): one.completed for one in writing}
+    return [SnapshotTaskProgress(path, stream, done) for (path, stream), done in sorted(found.items())]
 
 
 def _task(task: HostedTask) -> dict[str, Any]:

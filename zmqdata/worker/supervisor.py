@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from zmqdata.config import DATA_PORT_MARK, PORT_MARK, WorkerConfig
+from zmqdata.worker.accounts import Account, environment_of, rights_of
 from zmqdata.worker.crumbs import CrumbFile, Note, make_file
 from zmqdata.worker.lifetime import StopSignals, describe_exit
+from zmqdata.worker.limits import NO_LIMITS, Limits, shown_bytes
 from zmqdata.worker.stillness import Stillness, overdue
 
 log = logging.getLogger(__name__)
@@ -48,7 +50,8 @@ LOOK_EVERY = 1.0
 class Child:
     """A place for one child process and what is known of whoever is in it.
 
-    ``untold``: deaths that no child has told yet. ``stuck``: what the present one is killed for.
+    ``untold``: deaths that no child has told yet. ``stuck``: what the present one is killed for. ``leaves``: it was
+    told to, and nobody takes its place. ``retires``: it has had its tasks, and somebody does.
     """
 
     index: int
@@ -59,6 +62,7 @@ class Child:
     started: float = 0.0
     was_ready: bool = False
     leaves: bool = False
+    retires: bool = False
     deaths: int = 0
     restart_at: float = field(default=0.0)
     untold: list[dict[str, Any]] = field(default_factory=list)
@@ -131,18 +135,26 @@ def _moved(config: WorkerConfig, index: int) -> WorkerConfig:
     )
 
 
-def child_command(config: WorkerConfig, log_level: str) -> list[str]:
+def child_command(config: WorkerConfig, log_level: str, limits: Limits = NO_LIMITS) -> list[str]:
     """The command line that starts a child."""
-    assignment = {"config": asdict(config), "log_level": log_level, "parent": os.getpid()}
+    assignment = {
+        "config": asdict(config),
+        "log_level": log_level,
+        "parent": os.getpid(),
+        "limits": asdict(limits),
+    }
     # -P: a supervisor started without the working folder on its path has children without it.
     safe = ["-P"] if getattr(sys.flags, "safe_path", False) else []
     return [sys.executable, *safe, "-m", "zmqdata.worker.child", json.dumps(assignment)]
 
 
-def child_environment() -> dict[str, str]:
-    """One thread for each numeric library, as there is a process for each core, and sets in the same order anywhere."""
+def child_environment(account: Account | None = None) -> dict[str, str]:
+    """One thread for each numeric library, as there is a process for each core, and sets in the same order anywhere.
+
+    ``account``: the user whose rights the child has, if they are not ours.
+    """
     threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return {**os.environ, **dict.fromkeys(threads, "1"), "PYTHONHASHSEED": "0"}
+    return {**environment_of(account, os.environ), **dict.fromkeys(threads, "1"), "PYTHONHASHSEED": "0"}
 
 
 def available_cores() -> int:
@@ -173,6 +185,8 @@ class Supervisor:
         say: takes the line for each child that has become ready.
         signals: what tells to stop; it must wake on SIGCHLD too.
         quiet_period: seconds that children may take to send what they have made, before the usual grace.
+        account: the user whose rights children have; None: ours.
+        inherited: descriptors that children have, too.
     """
 
     def __init__(
@@ -181,11 +195,15 @@ class Supervisor:
         say: Callable[[str], None],
         signals: StopSignals,
         quiet_period: float = 0.0,
+        account: Account | None = None,
+        inherited: Sequence[int] = (),
     ) -> None:
         self.children = [Child(index, command) for index, command in enumerate(commands)]
         self._say = say
         self._signals = signals
         self._quiet_period = quiet_period
+        self._account = account
+        self._inherited = inherited
         self._selector = selectors.DefaultSelector()
         self._selector.register(signals.fileno(), selectors.EVENT_READ)
         self.error = ""
@@ -244,15 +262,16 @@ class Supervisor:
 
     def _start(self, child: Child) -> None:
         child.crumbs.begin(child.untold)
-        child.stillness, child.stuck = Stillness(), []
+        child.stillness, child.stuck, child.retires = Stillness(), [], False
         child.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             [*child.command, str(child.descriptor)],
-            pass_fds=[child.descriptor],
+            pass_fds=[child.descriptor, *self._inherited],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=child_environment(),
+            env=child_environment(self._account),
             # Ctrl-C in a terminal reaches the supervisor only, which then asks its children.
             start_new_session=True,
+            **rights_of(self._account),
         )
         assert child.process.stdout is not None
         os.set_blocking(child.process.stdout.fileno(), False)
@@ -280,6 +299,8 @@ class Supervisor:
             self._say(text)
         elif kind == "draining":
             child.leaves = True
+        elif kind == "retiring":
+            child.retires = True
         elif kind == "error":
             child.error = text
 
@@ -289,12 +310,19 @@ class Supervisor:
         title, how = child.title, describe_exit(returncode)
         if child.stuck:
             how = f"was stuck for {child.stuck_for:.0f} s and was killed"
+        elif child.crumbs.starved:
+            how = f"needed more memory than its limit of {shown_bytes(child.crumbs.starved)}"
         self._remember(child, returncode, how)
         if returncode == CONFIGURATION_ERROR and not child.was_ready:
             self.error = child.error or "a child could not start; see the lines above"
             return CONFIGURATION_ERROR
         if child.leaves:
             log.info("%s was told to leave and %s", title, how)
+            self._discard(child)
+            return None
+        if child.retires and returncode == 0:
+            log.info("%s has had its tasks (max_tasks); another one takes its place", title)
+            child.deaths, child.restart_at = 0, 0.0
             self._discard(child)
             return None
         lived = time.monotonic() - child.started
@@ -311,7 +339,8 @@ class Supervisor:
 
     def _remember(self, child: Child, returncode: int, how: str) -> None:
         """Takes down what a child was at."""
-        killed = returncode == -signal.SIGKILL and not child.stuck
+        # As with a system that is out of memory, who has least of it left need not be who has taken it.
+        killed = (returncode == -signal.SIGKILL and not child.stuck) or bool(child.crumbs.starved)
         death = child.crumbs.death(how, killed, child.stuck)
         if death is None or not death["tasks"]:
             return

@@ -11,6 +11,7 @@ from zmqdata.messages import OPENING, TaskDefinition
 from zmqdata.splits import Split, SplitProvider
 from zmqdata.worker import crumbs
 from zmqdata.worker.crumbs import CrumbFile
+from zmqdata.worker.limits import is_starvation
 
 PATIENCE = 60.0
 """Seconds after which a suspect is not waited for any more: it may be stuck."""
@@ -98,6 +99,11 @@ class TaskWatch:
     def abandon(self) -> None:
         """The attempt is not wanted any more, and may be stuck."""
         TURN.take_from(self)
+
+    def failed(self, error: BaseException) -> None:
+        """Something has been raised by what is noted. Where memory is limited, a lack of it ends the process."""
+        if is_starvation(error):
+            self._file.starve()
 
     def note(self, number: int) -> None:
         """What goes on now is for element ``number`` of the task."""

@@ -1,0 +1,225 @@
+"""Processes of a worker with limits and with the rights of another user, as pipelines and their owners meet them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqdata import Dataset, LocalCluster, distribute
+from zmqdata.client.calls import status
+from zmqdata.cluster.processes import ServerProcess
+from zmqdata.errors import PipelineError
+from zmqdata.testing.cluster import await_condition, descendants
+from zmqdata.worker.accounts import account_of, check_account
+
+pytestmark = [pytest.mark.realprocess, pytest.mark.timeout(120)]
+
+COUNT = 300
+BAD = 123
+REST = [x for x in range(COUNT) if x != BAD]
+START = 30.0
+LIMIT = 512 << 20
+STRANGER = str(30_000 + os.getpid() % 30_000)
+"""A user of each process of tests: they share the temporary folder."""
+
+
+@contextlib.contextmanager
+def worker_of(cluster: LocalCluster, *options: str) -> Iterator[ServerProcess]:
+    command = ["--dispatcher", cluster.target, "--heartbeat-interval-ms", "200", *options]
+    with contextlib.closing(ServerProcess("zmqdata.worker", command)) as worker:
+        worker.launch()
+        worker.await_ready(START)
+        yield worker
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(0, heartbeat_interval_ms=200) as made:
+        yield made
+
+
+def read(cluster: LocalCluster, dataset: Dataset, **options: Any) -> list[int]:
+    return sorted(int(x) for x in dataset.apply(distribute("distributed_epoch", cluster.target, **options)))
+
+
+# --- memory
+
+
+def greedy(x: Any) -> Any:
+    if x == BAD:
+        return np.ones(2 * LIMIT, np.uint8)[:1].astype(np.int64)[0]
+    return x
+
+
+def hoarding(x: Any) -> Any:
+    """Takes ever more until there is nothing."""
+    taken = []
+    while x == BAD:
+        taken.append(bytearray(1 << 20))
+    return x
+
+
+def mapping(x: Any) -> Any:
+    """Takes it from the system rather than from Python."""
+    if x == BAD:
+        import mmap
+
+        mmap.mmap(-1, 2 * LIMIT, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return x
+
+
+@pytest.mark.parametrize("function", [greedy, hoarding, mapping])
+def test_an_element_that_takes_too_much_is_found_and_named(cluster: LocalCluster, function: Any) -> None:
+    """The job fails after three deaths, with node, file and line, and the limit; the worker lives on."""
+    place = rf"map\({function.__name__}\) at test_confinement.py:\d+"
+    how = "it needed more memory than its limit of 512 MiB, 3 times"
+    with worker_of(cluster, "--memory-limit=512MiB") as worker:
+        with pytest.raises(PipelineError, match=rf"Element {BAD} that came to {place} \(task \d+.* 3 times: {how}"):
+            read(cluster, Dataset.range(COUNT).map(function))
+        assert read(cluster, Dataset.range(10)) == list(range(10))
+        assert worker.alive
+
+
+@pytest.mark.parametrize("options", [{}, {"num_parallel_calls": 4}, {"on_error": "skip"}])
+def test_it_is_left_out_on_request(cluster: LocalCluster, options: dict[str, Any]) -> None:
+    """With on_poison="skip" every other element comes exactly once; on_error is for errors that harm nobody else."""
+    with worker_of(cluster, "--memory-limit=512MiB"):
+        assert read(cluster, Dataset.range(COUNT).map(greedy, **options), on_poison="skip") == REST
+
+
+def leaking(x: Any) -> Any:
+    vars(sys).setdefault("kept", []).append(np.ones(LIMIT // 50, np.uint8))
+    return x
+
+
+def needing(x: Any) -> Any:
+    return x + np.zeros(LIMIT // 2, np.uint8)[0]
+
+
+def test_what_others_have_left_behind_is_nobodys_fault(cluster: LocalCluster) -> None:
+    """An element for which there is no room after a job that leaked is made in a new process, and comes once."""
+    with worker_of(cluster, "--memory-limit=512MiB") as worker:
+        assert read(cluster, Dataset.range(20).map(leaking)) == list(range(20))
+        assert worker.log.count("needed more memory") == 0
+        assert read(cluster, Dataset.range(100).map(needing)) == list(range(100))
+        assert worker.log.count("needed more memory than its limit of 512 MiB") == 1
+
+
+# --- tasks
+
+
+def test_processes_are_replaced_after_their_tasks(cluster: LocalCluster) -> None:
+    """Jobs go on while the process of each of two workers is replaced again and again: nothing lost, nothing twice."""
+    with worker_of(cluster, "--max-tasks=1") as first, worker_of(cluster, "--max-tasks=1") as second:
+        dataset = Dataset.range(4_000).shuffle(100, seed=3).map(lambda x: x)
+        turns = itertools.count()
+        while min(first.said.count("listening"), second.said.count("listening")) < 3:
+            assert read(cluster, dataset, job_name=f"job {next(turns)}") == list(range(4_000))
+        for worker in (first, second):
+            assert worker.alive
+            assert "started again" not in worker.log
+            assert "max_tasks" in worker.log
+
+
+def test_a_process_that_has_had_its_tasks_hands_over_the_others(cluster: LocalCluster) -> None:
+    """A long job that it hosts beside short ones goes on at its successor, and loses and repeats nothing."""
+    with worker_of(cluster, "--max-tasks=2") as worker:
+        options: dict[str, Any] = {"max_outstanding_requests": 4}
+        elements = iter(
+            Dataset.range(20_000).apply(distribute("distributed_epoch", cluster.target, "long", **options))
+        )
+        found = [int(next(elements)) for _ in range(100)]
+        for turn in range(2):
+            assert read(cluster, Dataset.range(50), job_name=f"short {turn}") == list(range(50))
+        await_condition(lambda: worker.said.count("listening") == 2, START, "its successor")
+        found += [int(x) for x in elements]
+        assert sorted(found) == list(range(20_000))
+        assert [one["address"] for one in status(cluster.target)["workers"]] == worker.addresses
+
+
+# --- rights
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    """A user without a name, for whom there is a place here."""
+    try:
+        check_account(account_of(STRANGER), None)
+    except PermissionError as refusal:
+        pytest.skip(f"no process can be another user's here: {refusal}")
+    yield STRANGER
+    shutil.rmtree(Path(tempfile.gettempdir()) / f"zmqdata-{STRANGER}", ignore_errors=True)
+
+
+def rights(x: Any) -> Any:
+    """Who runs this, as numbers, and whether it is stopped from becoming somebody else."""
+    told = Path("/proc/self/status").read_text(encoding="ascii")
+    words = {line.partition(":")[0]: line.split()[1:] for line in told.splitlines()}
+    found = [*words["Uid"], *words["Gid"], *words["Groups"], int(words["CapEff"][0], 16), words["NoNewPrivs"][0]]
+    return np.array([int(one) for one in found])
+
+
+def test_pipelines_run_with_the_rights_of_another_user(cluster: LocalCluster, stranger: str) -> None:
+    """All four numbers of user and group are its own, there is one group, no capability, and no way back."""
+    with worker_of(cluster, "--user", stranger) as worker:
+        dataset = Dataset.range(4).map(rights)
+        for row in dataset.apply(distribute("distributed_epoch", cluster.target)):
+            assert row.tolist() == [int(STRANGER)] * 9 + [0, 1]
+        [child] = descendants(worker.pid)
+        assert os.stat(f"/proc/{child}").st_uid == int(STRANGER)
+        assert os.stat(f"/proc/{worker.pid}").st_uid == os.geteuid()
+
+
+def test_what_it_makes_is_its_own(cluster: LocalCluster, stranger: str, tmp_path: Path) -> None:
+    """Sockets and caches lie in a folder of that user; the home is not ours, and files of ours stay closed."""
+    secret, home = str(tmp_path / "secret"), os.environ.get("HOME", "")
+    Path(secret).touch(0o600)
+
+    def looks(x: Any) -> Any:
+        return np.array([os.environ["HOME"] == home, os.access(secret, os.R_OK), os.umask(0o022) & 0o002])
+
+    with worker_of(cluster, "--user", stranger):
+        dataset = Dataset.range(1).map(looks)
+        assert [x.tolist() for x in dataset.apply(distribute("distributed_epoch", cluster.target))] == [[0, 0, 2]]
+        folder = (Path(tempfile.gettempdir()) / f"zmqdata-{STRANGER}").stat()
+        assert (folder.st_uid, stat.S_IMODE(folder.st_mode)) == (int(STRANGER), 0o700)
+
+
+def test_it_is_killed_and_replaced_like_any_other(cluster: LocalCluster, stranger: str) -> None:
+    """Its supervisor finds its deaths, ends it when it is stuck, and leaves nothing behind at its own end."""
+
+    def stuck(x: Any) -> Any:
+        while x == BAD:
+            pass
+        return x
+
+    with worker_of(cluster, "--user", stranger) as worker:
+        found = read(cluster, Dataset.range(COUNT).map(stuck), on_poison="skip", task_timeout=1.0)
+        assert found == REST
+        [child] = descendants(worker.pid)
+        worker.kill()
+        await_condition(lambda: not Path(f"/proc/{child}").exists(), what="the end of its process")
+
+
+def test_a_folder_that_it_cannot_have_is_told_at_the_start(stranger: str, tmp_path: Path) -> None:
+    """The worker does not start, with one line on standard error that names the folder."""
+    tmp_path.chmod(0o700)
+    command = [sys.executable, "-m", "zmqdata.worker", "--dispatcher", "tcp://127.0.0.1:1", "--user", stranger]
+    command += ["--pipeline-cache-dir", str(tmp_path / "cache")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ran.returncode == 2
+    [line] = ran.stderr.splitlines()
+    assert f"a process of '{STRANGER}' cannot work here" in line
+    assert str(tmp_path) in line

@@ -1,0 +1,47 @@
+"""Facts about the page on workers that may do little: its examples say what a worker understands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from zmqdata.cli import worker_arguments
+from zmqdata.commandline import chosen_settings
+from zmqdata.config import WorkerConfig
+from zmqdata.transport.addresses import check_addresses
+from zmqdata.worker.options import ProcessSettings
+from zmqdata.worker.supervisor import child_configs
+
+TEXT = (Path(__file__).resolve().parent.parent / "docs" / "containers.md").read_text(encoding="utf-8")
+
+
+def docker() -> list[str]:
+    """What stands behind the image."""
+    return shlex.split(TEXT.partition("IMAGE --")[2].partition("```")[0].replace("\\\n", " "))
+
+
+def kubernetes() -> list[str]:
+    """The arguments of the container."""
+    [found] = re.findall(r"args: \[(.*?)\]", TEXT, re.DOTALL)
+    return [one.strip().strip('"') for one in found.split(",")]
+
+
+@pytest.mark.parametrize("arguments", [["--" + docker()[0], *docker()[1:]], kubernetes()])
+def test_its_workers_would_start(arguments: list[str]) -> None:
+    """The options of each example are known, and go together with the number of processes."""
+    chosen = worker_arguments("x").parse_args(arguments)
+    config, processes = chosen_settings(WorkerConfig, chosen), chosen_settings(ProcessSettings, chosen)
+    check_addresses(config)
+    assert len(child_configs(config, processes.count())) == 4
+    assert processes.limits(0).memory == 1500 << 20
+
+
+def test_what_is_not_for_workers_is_not_in_the_examples() -> None:
+    """No example makes a container that may do more than it has to."""
+    examples = "".join(re.findall(r"^```.*?^```", TEXT, re.MULTILINE | re.DOTALL))
+    assert [word for word in ("docker.sock", "privileged", "hostPID", "hostPath", "add:") if word in examples] == []
+    for word in ("cap-drop ALL", "drop: [ALL]", "read-only", "readOnlyRootFilesystem: true", "runAsNonRoot: true"):
+        assert word in examples

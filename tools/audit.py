@@ -1,0 +1,64 @@
+"""Looks whether packages of a lock have known vulnerabilities: ``make audit``.
+
+pip-audit asks a public service for those that this interpreter would install; what came of it is said here, in words
+that do not take silence for an answer. Exit codes: 0 none is known, 1 some are, 2 not every package could be looked up.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+QUESTION = ["-m", "pip_audit", "--format=json", "--require-hashes", "--disable-pip", "--progress-spinner=off"]
+SOME, UNKNOWN = 1, 2
+NAMED = 5
+
+
+def verdict(said: str, complaints: str) -> tuple[int, str]:
+    """The exit code, and what to tell.
+
+    Args:
+        said: pip-audit's standard output, a JSON object if it came so far.
+        complaints: its standard error.
+
+    Example:
+        >>> verdict('{"dependencies": [{"name": "a", "version": "1", "vulns": []}]}', "")
+        (0, 'none of 1 packages has a known vulnerability')
+        >>> verdict("", "Traceback ...\\nConnectionError: no route")[0]
+        2
+    """
+    try:
+        packages: list[dict[str, Any]] = json.loads(said)["dependencies"]
+    except (ValueError, KeyError, TypeError):
+        last = complaints.strip().splitlines()[-1:] or ["it said nothing"]
+        return UNKNOWN, f"nothing was looked up, the vulnerability service cannot be reached from here: {last[0]}"
+    found = [
+        f"{package['name']} {package['version']}: {one['id']}, mended in {', '.join(one['fix_versions']) or 'none'}"
+        for package in packages
+        for one in package.get("vulns", ())
+    ]
+    unknown = [package["name"] for package in packages if "skip_reason" in package]
+    if found:
+        return SOME, "\n".join(found)
+    if unknown or not packages:
+        named = ", ".join(unknown[:NAMED]) + (", ..." if len(unknown) > NAMED else "")
+        return UNKNOWN, (
+            f"{len(unknown)} of {len(packages)} packages were not looked up ({named}): the vulnerability service "
+            "cannot be reached from here, or a copy of the package index answers in its place and knows nothing"
+        )
+    return 0, f"none of {len(packages)} packages has a known vulnerability"
+
+
+def main(lock: str) -> int:
+    """Asks for all packages of a lock and says what came; returns the exit code."""
+    command = [sys.executable, *QUESTION, "--requirement", lock]
+    asked = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 - our own interpreter and module
+    code, text = verdict(asked.stdout, asked.stderr)
+    print(f"audit: {text}", file=sys.stderr if code else sys.stdout)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
