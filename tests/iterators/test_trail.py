@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from typing import Any
 
@@ -242,3 +243,16 @@ def test_a_state_can_be_taken_right_behind_a_restored_one() -> None:
     again.oldest = 5
     assert again.trail.state()[0] <= 5
     assert again.trail.state()[2] == 20
+
+
+def test_an_element_that_fails_now_is_told() -> None:
+    """Whoever needs one that could be made before gets its error; what failed before may fail again."""
+    held = Held(failing=frozenset({1}))
+    for _ in range(3):
+        with contextlib.suppress(ValueError):
+            held.trail.pull()
+    again = Held(failing=frozenset({1, 2})).trail.restore(held.trail.state(), {0, 1, 2})
+    assert again == {0: "e0"}
+    with pytest.raises(FailedPreconditionError, match="element 2 of the input could be made") as told:
+        again[2]
+    assert isinstance(told.value.__cause__, ValueError)

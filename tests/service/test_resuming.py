@@ -295,8 +295,9 @@ def test_operations_behind_do_not_hide_why_a_job_cannot_go_on(name: str, tmp_pat
         state = iterator.state_dict()
         iterator.close()
         (tmp_path / "0").rename(tmp_path / "2")
-        # Whoever notices first: the dispatcher, by the names, or the worker that reads them again.
-        with pytest.raises(zmqdata.errors.DataLossError, match=r"have changed|must come out the same"):
+        # Whoever notices first: the dispatcher, by the names, or the worker that reads them, or finds one no more.
+        errors = (zmqdata.errors.DataLossError, zmqdata.errors.FailedPreconditionError)
+        with pytest.raises(errors, match=r"have changed|must come out the same|could be made when"):
             gone_on(dataset, state)
 
 

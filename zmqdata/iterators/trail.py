@@ -17,6 +17,21 @@ from zmqdata.iterators.base import ElementIterator, is_end
 _MOST_MARKS = 64
 
 
+class Again(dict[int, Any]):
+    """Elements that were pulled again, by their numbers. One that is asked for and failed could be made before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed: dict[int, Exception] = {}
+
+    def __missing__(self, number: int) -> Any:
+        error = self.failed.get(number)
+        raise FailedPreconditionError(
+            f"element {number} of the input could be made when the state was taken, and fails now: {error}. Restore on "
+            "the same input only"
+        ) from error
+
+
 class Trail:
     """Pulls from an input, numbers what comes, and notes the input's state every now and then.
 
@@ -87,7 +102,7 @@ class Trail:
             self._restored = None
 
     def _pull_again(self, pulled: int, wanted: Collection[int]) -> dict[int, Any]:
-        found = {}
+        found = Again()
         while self.pulled < pulled:
             number = self.pulled
             try:
@@ -100,6 +115,7 @@ class Trail:
             except Exception as error:
                 if is_end(error):
                     raise  # such as why a job could not go on: nothing comes behind it
+                found.failed[number] = error
                 continue  # it was raised where it belonged, before the state was taken
             if number in wanted:
                 found[number] = element
