@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.consumer import LINK_PATIENCE, SETTLE, ConsumerCore, ConsumerProfile
@@ -116,6 +118,25 @@ def test_a_key_that_is_not_let_in_ends_the_iteration() -> None:
     reader = Reader()
     reader.feed(c.KeyRefused("another key"))
     assert reader.sent(c.Finish) == c.Finish("PermissionDeniedError", "another key")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_who_is_shut_out_says_no_goodbye(when: str) -> None:
+    """Nobody would answer it, however much was not reported: closing is done at once, before or after the refusal."""
+    reader = Reader(place())
+    reader.block(0)
+    reader.take(0, 2)
+    refusal = m.RequestRefused("me", "PermissionDeniedError", "revoked")
+    if when == "before":
+        reader.hear(D, refusal)
+        reader.feed(c.CloseRequested())
+    else:
+        reader.feed(c.CloseRequested())
+        reader.hear(D, refusal)
+    assert reader.all_of(c.Closed) == [c.Closed()]
+    assert reader.all_of(m.CloseIteration) == []
+    reader.wait(5.0)
+    assert reader.commands == []
 
 
 def at_the_end(alone: bool = False, free: bool = False, **profile: Any) -> Reader:

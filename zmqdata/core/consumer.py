@@ -90,7 +90,7 @@ class ConsumerCore:
             c.LinkBroken: lambda event, now: self.links.broken(event, now),
             c.MemoryMapped: lambda event, now: self.links.mapped(event, now),
             c.Wanted: lambda event, now: self.telling.wanted(),
-            c.KeyRefused: lambda event, now: self._finish(PermissionDeniedError.__name__, event.text, now),
+            c.KeyRefused: lambda event, now: self._shut_out(event.text, now),
             c.CloseRequested: lambda event, now: self._close(now),
         }
         self._messages: dict[type[m.Message], Callable[[Any, float], object]] = {
@@ -234,6 +234,8 @@ class ConsumerCore:
             self._take_list(message.task_list, now)
 
     def _refused(self, message: m.RequestRefused, now: float) -> None:
+        if message.request == self.client and message.error == PermissionDeniedError.__name__:
+            self._shut_out(message.text, now)
         if message.request != self.client or self.finished:
             return
         if message.given_up and self.opened:
@@ -371,6 +373,12 @@ class ConsumerCore:
             if self._closing is None:
                 self._do(c.Finish(error, text, failure))
             self.links.tend((), now)
+
+    def _shut_out(self, text: str, now: float) -> None:
+        """Ends without a goodbye: whatever we say is not heard."""
+        self._finish(PermissionDeniedError.__name__, text, now)
+        self._leaving = True
+        self._iteration_closed(m.IterationClosed(self.client), now)
 
     def _close(self, now: float) -> None:
         if self._closing is not None:
