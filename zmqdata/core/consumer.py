@@ -42,7 +42,7 @@ class ConsumerProfile:
 
     ``dispatcher_timeout`` is how many seconds to do without a dispatcher before giving up; ``heartbeat``: seconds
     between two reports; ``local_workers`` and ``process``: who is in our own process, and its secret; ``resume``: the
-    encoded checkpoint from which to go on.
+    encoded checkpoint from which to go on; ``allow_objects``: whether leaves of elements may be unpickled.
     """
 
     client: str
@@ -58,6 +58,7 @@ class ConsumerProfile:
     local_workers: tuple[str, ...] = ()
     process: str = ""
     resume: bytes = b""
+    allow_objects: bool = True
 
 
 class ConsumerCore:
