@@ -299,7 +299,7 @@ class ConsumerCore:
         self.telling.tell_poison(task_list)
         self.standing.list(task_list)
         self.reading.list(task_list)
-        self.links.tend(self.reading.addresses, now)
+        self.links.tend(self.reading.addresses, now, task_list.ticket)
         self._ask_on(now)
 
     def _arrived(self, event: c.Arrived, now: float) -> None:
