@@ -14,6 +14,7 @@ from zmqdata import wire
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
 from zmqdata.core.dispatcher import DispatcherCore
 from zmqdata.core.worker import WorkerCore, WorkerProfile
+from zmqdata.messages.parts import MOST_NUMBER
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 KINDS = sorted(m.Message.__subclasses__(), key=lambda kind: kind.__name__)
@@ -32,7 +33,8 @@ WITHOUT_CORE = {m.Probe, m.RequestStatus, m.StatusReported, m.DatasetRegistered,
 WITHOUT_CORE |= {m.RequestPart, m.PieceStored, m.SaveStarted, m.RequestAudit, m.AuditReported, m.DrainStarted}
 """Answered or awaited by shells: they carry no decision."""
 
-st.register_type_strategy(int, st.integers(-(2**63), 2**63 - 1))
+# Counts are not below zero, nor so large that a sum of them is no number any more.
+st.register_type_strategy(int, st.integers(0, MOST_NUMBER))
 st.register_type_strategy(float, st.floats(allow_nan=False))
 for part in [*PARTS, Split, IndexSplits, FileSplits, *KINDS]:
     hints = {name: st.from_type(hint) for name, hint in get_type_hints(part).items() if name in part.__struct_fields__}

@@ -66,6 +66,10 @@ class MissingClassError(ProtocolError):
     """A peer's object is of a class that this process does not have: nothing is imported on its word."""
 
 
+class ObjectsRefusedError(ProtocolError):
+    """An element has leaves that would have to be unpickled, where the receiver allows no objects."""
+
+
 class PipelineError(DataServiceError):
     """A user's function failed while a pipeline was running.
 

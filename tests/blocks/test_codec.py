@@ -29,7 +29,7 @@ from zmqdata.blocks import (
 )
 from zmqdata.blocks.columns import COPY_BELOW, Column
 from zmqdata.blocks.structures import DictOf, Leaf, Node, TupleOf
-from zmqdata.errors import ProtocolError
+from zmqdata.errors import ObjectsRefusedError, ProtocolError
 from zmqdata.ragged import RaggedTensor
 
 
@@ -323,7 +323,7 @@ def test_objects_must_be_allowed() -> None:
     """A block with object leaves is refused whole by a receiver that does not allow them; others are not touched."""
     block = encode((1, {2}))
     assert receive(block) == [(1, {2})]
-    with pytest.raises(ProtocolError, match="allow_objects=False"):
+    with pytest.raises(ObjectsRefusedError, match=r"element\[1\] is a Python object.*allow_objects=False"):
         receive(block, allow_objects=False)
     assert receive(encode((1, "x")), allow_objects=False) == [(1, "x")]
 

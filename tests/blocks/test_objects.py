@@ -28,6 +28,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zmqdata.blocks import BlockBuilder, decode_block, whole
 from zmqdata.blocks.objects import (
     OUT_OF_BAND,
     Pickled,
@@ -37,7 +38,7 @@ from zmqdata.blocks.objects import (
     unpack_objects,
     unpickled,
 )
-from zmqdata.errors import ProtocolError
+from zmqdata.errors import ObjectsRefusedError, ProtocolError
 
 
 class Colour(enum.Enum):
@@ -141,7 +142,7 @@ VALUES: list[Any] = [
 def packed_again(*values: Any) -> list[Any]:
     """The values after their bytes have been elsewhere."""
     buffer = memoryview(bytes(pack_objects([pickled(value) for value in values])))
-    return unpack_objects(buffer.nbytes, (), buffer, len(values), allow_objects=True)
+    return unpack_objects(buffer.nbytes, (), buffer, len(values))
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
@@ -251,7 +252,7 @@ ONE = pickle.dumps(1, 5)
 def test_a_column_by_hand() -> None:
     """The layout is a table of sizes, the pickles and the buffers, each filled up to 64 bytes."""
     frame = column(len(ONE), 0, len(ONE), 0, ONE + ONE)
-    assert unpack_objects(frame.nbytes, (), frame, 2, allow_objects=True) == [1, 1]
+    assert unpack_objects(frame.nbytes, (), frame, 2) == [1, 1]
     assert bytes(pack_objects([Pickled(ONE, ()), Pickled(ONE, ())])) == bytes(frame)
     frame = column(len(ONE), 1, 3, ONE, b"abc")
     assert bytes(pack_objects([Pickled(ONE, (memoryview(b"abc"),))])) == bytes(frame)
@@ -282,7 +283,7 @@ def test_a_column_by_hand() -> None:
 def test_sizes_that_contradict_each_other_are_refused(frame: Any, count: int) -> None:
     """Whatever the table says, nothing beyond the column is read and nothing larger is made."""
     with pytest.raises(ProtocolError):
-        unpack_objects(len(frame), (), memoryview(frame), count, allow_objects=True)
+        unpack_objects(len(frame), (), memoryview(frame), count)
 
 
 class Witness:
@@ -300,14 +301,16 @@ class Witness:
 
 
 def test_nothing_is_unpickled_where_objects_are_not_allowed() -> None:
-    """Without ``allow_objects`` the bytes are not even looked at, and the text says so."""
-    frame = pack_objects([pickled(Witness())])
-    with pytest.raises(ProtocolError, match="allow_objects=False"):
-        unpack_objects(frame.nbytes, (), frame, 1, allow_objects=False)
-    with pytest.raises(ProtocolError, match="allow_objects=False"):
-        unpack_objects(5, (), memoryview(b"x"), 1, allow_objects=False)
+    """Without ``allow_objects`` no frame is even looked at, and the text says which leaf it was."""
+    builder = BlockBuilder()
+    builder.add({"n": 1, "x": (2, Witness())})
+    block = builder.build()
+    frames = [bytes(whole(frame)) for frame in block.frames]
+    for content in (frames, [b"x"] * 3, []):
+        with pytest.raises(ObjectsRefusedError, match=r"^element\['x'\]\[1\] is a Python object.*allow_objects=False"):
+            decode_block(block.meta, content, allow_objects=False)
     assert Witness.seen == []
-    unpack_objects(frame.nbytes, (), frame, 1, allow_objects=True)
+    decode_block(block.meta, frames)
     assert Witness.seen == [1]
 
 
@@ -375,7 +378,7 @@ def test_damaged_objects_are_read_or_refused(value: Any, place: int, patch: byte
     place %= len(raw)
     frame = raw[:place] + patch + raw[place + (len(patch) if in_place else 0) :]
     try:
-        found = unpack_objects(len(frame), (), memoryview(frame), 2, allow_objects=True)
+        found = unpack_objects(len(frame), (), memoryview(frame), 2)
     except ProtocolError:
         return
     assert len(found) == 2

@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 
 from zmqdata import messages, wire
 from zmqdata.blocks import BlockBuilder, DecodedBlock
-from zmqdata.client.decoding import CORRUPT_LIMIT, decode_message, hopeless
+from zmqdata.client.decoding import CORRUPT_LIMIT, check_spec_without_objects, decode_message, hopeless
 from zmqdata.commands import Finish
-from zmqdata.errors import MissingClassError, PipelineError, ProtocolError
+from zmqdata.errors import (
+    FailedPreconditionError,
+    MissingClassError,
+    ObjectsRefusedError,
+    PipelineError,
+    ProtocolError,
+)
 from zmqdata.failures import encode_failure
+from zmqdata.specs import TensorSpec
 from zmqdata.transport.memory import MappedMemory, SharedMemory
 
 
@@ -51,8 +58,29 @@ def test_objects_must_be_allowed() -> None:
     _, content = decode_message(frames)
     assert isinstance(content, DecodedBlock)
     assert [*content.elements()] == [{1, 2}]
-    with pytest.raises(ProtocolError, match="allow_objects=False"):
+    with pytest.raises(ObjectsRefusedError, match=r"^element is a Python object.*allow_objects=False"):
         decode_message(frames, allow_objects=False)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        TensorSpec((2, None), object),
+        {"a": TensorSpec((), "int8"), "b": (TensorSpec((), "int8"), TensorSpec((3,), object))},
+    ],
+)
+def test_arrays_of_objects_are_refused_by_their_spec(spec: Any) -> None:
+    """Nobody has to wait for a first block; the text names the leaf as the one for a block does."""
+    where = r"^element is" if isinstance(spec, TensorSpec) else r"^element\['b'\]\[1\] is"
+    with pytest.raises(FailedPreconditionError, match=where + " a Python object.*allow_objects=False"):
+        check_spec_without_objects(spec)
+
+
+def test_a_spec_that_may_do_without_pickle_passes() -> None:
+    """A single object may be None or a dataclass, which have no other spec; of an unknown spec nothing is known."""
+    spec = {"none": TensorSpec((), object), "text": TensorSpec((2,), str), "any": TensorSpec(None, object)}
+    check_spec_without_objects(spec)
+    check_spec_without_objects(None)
 
 
 def test_what_cannot_be_read_is_asked_for_again_a_few_times() -> None:
@@ -63,6 +91,7 @@ def test_what_cannot_be_read_is_asked_for_again_a_few_times() -> None:
     assert found is not None
     assert (found.error, "what cannot be decoded: damaged" in found.text) == ("DataLossError", True)
     assert hopeless(MissingClassError("import it"), 1) == Finish("FailedPreconditionError", "import it")
+    assert hopeless(ObjectsRefusedError("not here"), 1) == Finish("FailedPreconditionError", "not here")
 
 
 def test_the_end_of_a_task() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zmqdata import CrossTrainerCache, distribute
+from zmqdata import CrossTrainerCache, distribute, from_dataset_id
 from zmqdata.client.options import check_dataset_id
 from zmqdata.errors import InvalidArgumentError, NotFoundError
 
@@ -60,6 +60,15 @@ def test_there_are_two_rules_for_poison(rule: Any) -> None:
     """Any other rule than "fail" and "skip" is an error at the call."""
     with pytest.raises(ValueError, match="`on_poison` must be 'fail' or 'skip', got"):
         distribute("parallel_epochs", NOBODY, on_poison=rule)
+
+
+@pytest.mark.parametrize("allowed", [None, 0, "no"])
+def test_objects_are_allowed_or_not(allowed: Any) -> None:
+    """Whether objects may come is True or False, for both ways to read."""
+    with pytest.raises(ValueError, match="`allow_objects` must be True or False, got"):
+        distribute("parallel_epochs", NOBODY, allow_objects=allowed)
+    with pytest.raises(ValueError, match="`allow_objects` must be True or False, got"):
+        from_dataset_id("parallel_epochs", NOBODY, "id", allow_objects=allowed)
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, "5", float("nan")])

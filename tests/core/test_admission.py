@@ -11,9 +11,16 @@ from tests.core.test_placement import Listed, placed
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.admission import Admission
+from zmqdata.core.limits import MOST_CONSUMERS, MOST_TASKS
 from zmqdata.core.placement import Placement
 from zmqdata.core.state import DispatcherState
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
+from zmqdata.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+    UnimplementedError,
+)
 from zmqdata.splits import IndexSplits
 
 DESCRIPTION = m.DatasetDescription("digest", "print:code:f", (IndexSplits(10),), "", None, 10, None, "3.11", "0")
@@ -185,3 +192,11 @@ def test_numbered_consumers_have_rules(changes: dict[str, Any], error: type[Exce
     """Numbers that do not fit, what excludes coordinated reads, and an end without a rule are refused."""
     found, said = objection(**ROUNDS | changes)
     assert (found, text in said) == (error, True)
+
+
+@pytest.mark.parametrize("changes", [{"num_consumers": MOST_CONSUMERS + 1}, {"num_consumers": 1, "num_tasks": 1 << 40}])
+def test_a_job_is_not_of_any_size(changes: dict[str, Any]) -> None:
+    """Numbers by which memory would be taken have a limit, of which the text tells."""
+    error, text = objection(name="new", consumer=0, finite="drop", **changes)
+    assert (error, "at most" in text) == (ResourceExhaustedError, True)
+    assert objection(name="new", consumer=0, finite="drop", num_consumers=MOST_CONSUMERS, num_tasks=MOST_TASKS) is None

@@ -100,7 +100,9 @@ def test_an_opened_client_gets_the_task_list() -> None:
     desk = Desk()
     desk.open("k")
     opened = desk.only(m.IterationOpened)
-    task_list = m.TaskList(0, (), False, None, (m.shown_name("k"),))
+    ticket = desk.out.ticket(2000)
+    task_list = m.TaskList(0, (), False, None, (m.shown_name("k"),), ticket=ticket)
+    assert ticket > 1 << 32
     assert (opened.client, opened.iteration, opened.task_list) == ("k", 2000, task_list)
 
 

@@ -306,3 +306,17 @@ def test_a_client_cannot_share_what_is_not_there() -> None:
     ends.open("client-1")
     ends.links.granted("peer", m.Grant("client-1", 0, (), shares=True), 0.0)
     assert ends.done() == []
+
+
+@pytest.mark.parametrize("which", ["client", "link", "trainer", "nameless"])
+def test_names_are_texts_of_some_length(which: str) -> None:
+    """What is longer than any name, or none, is refused, kept nowhere and not repeated."""
+    ends = Ends()
+    names = {"client": "k", "link": "k-1", "trainer": "", which: "x" * 1_001}
+    link = "" if which == "nameless" else names["link"]
+    reader = m.Reader(None, names["trainer"])
+    ends.links.open("peer", m.OpenLink(names["client"], link, "", 0, "host", ("tcp",), reader), 0.0)
+    (refused,) = ends.done()
+    assert refusal(refused) == "InvalidArgumentError"
+    assert len(refused.message.link) <= 1_000
+    assert not ends.links.by_client

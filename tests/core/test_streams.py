@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.streams import Portion, Stream
+from zmqdata.core.streams import MOST_BYTES_OUT, Portion, Stream
 from zmqdata.messages import StreamGrant
 
 
@@ -85,3 +85,18 @@ def test_reports_let_numbers_be_forgotten() -> None:
     stream.grant(grant(0, handed_out=8, reported=9))
     assert (stream.reported, list(stream.unreported)) == (8, [])
     assert not stream.has_lost(RangeSet())
+
+
+def test_no_client_is_sent_more_than_a_client_holds() -> None:
+    """However much it grants itself: what it has not handed out is bounded, and grows again with what it has."""
+    stream, half = Stream("client"), MOST_BYTES_OUT // 2
+    stream.grant(grant(1 << 53, 1 << 53))
+    stream.give(portion(0, 1, half))
+    assert stream.has_credit(portion(1, 1, half))
+    stream.give(portion(1, 1, half))
+    assert not stream.has_credit(portion(2, 1, 1))
+    stream.grant(grant(0, 0, handed_out=1))
+    assert stream.has_credit(portion(2, 1, half))
+    assert not stream.has_credit(portion(2, 1, half + 1))
+    stream.grant(grant(0, 0, handed_out=2))
+    assert stream.has_credit(portion(2, 1, 4 * MOST_BYTES_OUT))

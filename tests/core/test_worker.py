@@ -728,3 +728,32 @@ def test_a_worker_leaves_after_its_tasks() -> None:
     host.hear(D, m.DropTask(1, 2))
     assert host.core.draining.worn
     assert host.core.draining.done
+
+
+# --- whom elements are for
+
+
+def test_elements_are_for_those_who_show_the_ticket() -> None:
+    """Whoever else asks is answered as if there were nothing: the dispatcher does not know that it reads."""
+    host = Host(hosting=False)
+    host.hear(D, m.WorkerRegistered("w"))
+    host.hear(D, m.HostTask(structs.replace(definition(), ticket=77)))
+    host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
+    for client, ticket in (("thief", 0), ("guest", 78), ("k", 77)):
+        host.hear(client, m.OpenLink(client, f"{client}-1", "", 0, "", ("tcp",), ticket=ticket))
+        host.feed(c.LinkBound(f"{client}-1", "tcp://x", "secret"))
+        host.grant(10, client=client)
+    host.make(0)
+    assert host.pushed() == [("k-1", 0)]
+    assert set(host.core.tasks[1].dealing.streams) == {"k"}
+
+
+def test_a_link_that_is_not_read_is_closed() -> None:
+    """Its shell says that too much waits in it: nothing more is sent over it, and its client may open another one."""
+    host = Host()
+    host.link()
+    host.grant(10)
+    host.feed(c.LinkBroken("k-1", "it takes nothing"))
+    assert host.sent(c.UnbindLink).link == "k-1"
+    host.make(0)
+    assert host.pushed() == []

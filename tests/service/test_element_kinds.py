@@ -9,13 +9,14 @@ import decimal
 import enum
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 
 from tests.service.conftest import Service
-from zmqdata import Dataset, RaggedTensor, TensorSpec
+from zmqdata import Dataset, RaggedTensor, TensorSpec, from_dataset_id, register_dataset
+from zmqdata.client.calls import status
 from zmqdata.errors import FailedPreconditionError, PipelineError
 
 
@@ -201,3 +202,53 @@ def test_a_class_that_the_client_does_not_have_is_named(make_service: Callable[.
 
     with pytest.raises(FailedPreconditionError, match="import module_of_workers before reading"):
         list(service.read(Dataset.range(3).map(make, output_spec=TensorSpec((), object))))
+
+
+class Spy:
+    """An object that tells when it is unpickled."""
+
+    opened: ClassVar[list[int]] = []
+
+    def __setstate__(self, state: Any) -> None:
+        self.opened.append(1)
+
+    def __getstate__(self) -> Any:
+        """Something to set."""
+        return {"x": 1}
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "ipc", "shm"])
+def test_a_client_that_allows_no_objects_unpickles_none(service: Service, protocol: str) -> None:
+    """The iteration ends with what is wrong where; what came before, None and namedtuples among it, is handed out."""
+    Spy.opened.clear()
+
+    def element(number: Any) -> Any:
+        return {"n": number, "none": None, "x": (Pair(number, None), Spy() if number == 5 else 1)}
+
+    ds = service.read(
+        Dataset.range(6).map(element), "parallel_epochs", allow_objects=False, data_transfer_protocol=protocol
+    )
+    found = []
+    with pytest.raises(FailedPreconditionError, match=r"element\['x'\]\[1\] is a Python object.*allow_objects=False"):
+        found.extend(int(x["x"][0].number) for x in ds)
+    assert Spy.opened == []
+    assert set(found) <= set(range(5))
+
+
+def test_a_spec_with_objects_is_refused_before_anybody_is_asked(service: Service) -> None:
+    """A batch of objects is known to be one: iter() says so, of a dataset known by its id alone, too."""
+    ds = Dataset.from_generator(lambda: iter([{1}, {2}]), output_signature=TensorSpec((), object)).batch(2)
+    with pytest.raises(FailedPreconditionError, match=r"element is a Python object.*allow_objects=False"):
+        iter(service.read(ds, allow_objects=False))
+    name = register_dataset(service.target, ds)
+    known = from_dataset_id("parallel_epochs", service.target, name, allow_objects=False)
+    with pytest.raises(FailedPreconditionError, match=r"element is a Python object.*allow_objects=False"):
+        iter(known)
+    assert status(service.target)["jobs"] == []
+
+
+def test_elements_that_stay_in_the_process_may_be_anything(service: Service) -> None:
+    """Nothing is pickled between a worker and a client of one process, so there is nothing to refuse."""
+    ds = Dataset.range(2).map(lambda x: {int(x)}).batch(2)
+    local = service.read(ds, "parallel_epochs", target_workers="LOCAL", allow_objects=False)
+    assert [[*batch] for batch in local] == [[{0}, {1}]] * len(service.workers)

@@ -6,8 +6,9 @@ import logging
 import threading
 
 import pytest
+import zmq
 
-from zmqdata.transport.loop import Loop
+from zmqdata.transport.loop import FAIR_SHARE, TURN, Loop
 
 
 def test_a_fault_is_heard_and_survived(caplog: pytest.LogCaptureFixture) -> None:
@@ -28,3 +29,40 @@ def test_a_fault_is_heard_and_survived(caplog: pytest.LogCaptureFixture) -> None
         assert loop.join(10)
     assert heard == [("no room", 0)]
     assert "unexpected error; going on" in caplog.text
+
+
+def test_what_takes_long_to_hear_keeps_nobody_waiting() -> None:
+    """A socket whose messages take long has its turn ended after the first of them; quick ones are heard together."""
+    heard: list[str] = []
+    slow, done = threading.Event(), threading.Event()
+    with zmq.Context() as context:
+        loop = Loop("test", lambda: None)
+        ends = []
+        for name in ("slow", "quick"):
+            reader, writer = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+            reader.bind(f"inproc://{name}")
+            writer.connect(f"inproc://{name}")
+            for _ in range(5):
+                writer.send(name.encode())
+
+            def hear(reader: zmq.Socket[bytes] = reader) -> bool:
+                try:
+                    heard.append(reader.recv(zmq.NOBLOCK).decode())
+                except zmq.Again:
+                    return False
+                if heard[-1] == "slow":
+                    slow.wait(2 * TURN)
+                if len(heard) == 10:
+                    done.set()
+                return True
+
+            loop.read(reader, hear)
+            ends += [reader, writer]
+        loop.start()
+        assert done.wait(10)
+        loop.stop()
+        assert loop.join(10)
+        for one in ends:
+            one.close(linger=0)
+    assert FAIR_SHARE >= 5
+    assert heard == ["slow", *["quick"] * 5, *["slow"] * 4]

@@ -32,6 +32,7 @@ from zmqdata.blocks.codec import (
 )
 from zmqdata.blocks.compression import CODECS, Room, validate_compression
 from zmqdata.blocks.gathered import Gathered, whole
+from zmqdata.blocks.objects import refused_object
 from zmqdata.blocks.references import KEPT_AS_THEY_ARE, ReferenceBuilder, ReferencedBlock, copied, detached, size_of
 from zmqdata.blocks.structures import Structure
 
@@ -55,6 +56,7 @@ __all__ = [
     "decode_block",
     "decode_meta",
     "detached",
+    "refused_object",
     "size_of",
     "validate_compression",
     "whole",

@@ -16,9 +16,10 @@ from zmqdata.blocks.columns import Column, Sizer, Values, pack, sizer, unpack
 from zmqdata.blocks.compression import MAX_CHUNK, Buffer, Room
 from zmqdata.blocks.flattening import Columns, Transpose, describe_element, transposer
 from zmqdata.blocks.gathered import Frame
+from zmqdata.blocks.objects import refused_object
 from zmqdata.blocks.raggeds import check_ragged
-from zmqdata.blocks.structures import Node, Structure, assemble
-from zmqdata.errors import ProtocolError
+from zmqdata.blocks.structures import Node, Structure, assemble, leaf_paths
+from zmqdata.errors import ObjectsRefusedError, ProtocolError
 
 MAX_ELEMENTS = 1 << 20
 """Elements of one block at most, whatever their size: values without bytes cost memory too."""
@@ -297,6 +298,7 @@ def decode_block(
             bytes; None: fresh memory.
 
     Raises:
+        ObjectsRefusedError: there are such leaves, and they are not allowed. No frame was looked at.
         ProtocolError: whatever is wrong with the bytes.
     """
     header = decode_meta(meta)
@@ -304,15 +306,28 @@ def decode_block(
         structure = Structure(header.structure)
     if structure is None:
         raise ProtocolError("a block leaves its structure out, but none was announced on this stream")
+    if not allow_objects:
+        check_no_objects(structure)
     nbytes = _check_counts(header, frames, structure, max_bytes)
     count = header.count
     parts = zip(structure.leaves, structure.dtypes, header.columns, frames, strict=True)
     columns = [
-        unpack(leaf, dtype, column, _flat(frame), count, allow_objects=allow_objects, lent=number in lent, room=room)
+        unpack(leaf, dtype, column, _flat(frame), count, lent=number in lent, room=room)
         for number, (leaf, dtype, column, frame) in enumerate(parts)
     ]
     check_ragged(structure.node, iter(columns))
     return DecodedBlock(structure, header.count, nbytes, columns)
+
+
+def check_no_objects(structure: Structure) -> None:
+    """Refuses elements of which a leaf would have to be unpickled.
+
+    Raises:
+        ObjectsRefusedError: there is such a leaf; the text says where.
+    """
+    for number, leaf in enumerate(structure.leaves):
+        if leaf.kind == "object":
+            raise ObjectsRefusedError(refused_object([*leaf_paths(structure.node)][number]))
 
 
 def decode_meta(meta: Buffer) -> BlockMeta:

@@ -234,7 +234,6 @@ def unpack(
     frame: memoryview,
     count: int,
     *,
-    allow_objects: bool = True,
     lent: bool = False,
     room: Room | None = None,
 ) -> Values:
@@ -244,8 +243,7 @@ def unpack(
     may lie that are not views of it.
 
     Raises:
-        ProtocolError: frame and column contradict each other, the bytes are no values of this kind, or they are
-            objects and those are not allowed.
+        ProtocolError: frame and column contradict each other, or the bytes are no values of this kind.
     """
     if lent and not (leaf.kind == "array" and dtype is not None and dtype.kind in _HARMLESS and not column.chunks):
         frame, lent = memoryview(frame.tobytes()), False
@@ -256,7 +254,7 @@ def unpack(
     if leaf.kind == "object":
         if column.shape is not None:
             raise ProtocolError(f"a column of objects claims values of shape {column.shape[:9]}")
-        objects = unpack_objects(column.nbytes, column.chunks, frame, count, allow_objects=allow_objects)
+        objects = unpack_objects(column.nbytes, column.chunks, frame, count)
         return lambda skip: islice(objects, skip, None)
     if column.shape is None:
         return _unpack_ragged(leaf, dtype, column, frame, count, lent, room)

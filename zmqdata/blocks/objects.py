@@ -126,20 +126,24 @@ def _filling(size: int) -> bytes:
     return bytes(-size % ALIGNMENT)
 
 
-def unpack_objects(
-    nbytes: int, chunks: Sequence[int], frame: memoryview, count: int, *, allow_objects: bool
-) -> list[object]:
-    """The objects of a received column. Nothing is unpickled, nor even unpacked, without ``allow_objects``.
+def refused_object(path: str) -> str:
+    """Why an element's leaf is not taken by a reader that allows no objects, and what to do.
+
+    >>> refused_object("element['x']").partition(":")[0]
+    "element['x'] is a Python object, and this reader unpickles none (allow_objects=False)"
+    """
+    return (
+        f"{path:.300} is a Python object, and this reader unpickles none (allow_objects=False): convert it to a numpy "
+        "array, str or bytes in a map() of the pipeline, or leave allow_objects out where the workers are trusted"
+    )
+
+
+def unpack_objects(nbytes: int, chunks: Sequence[int], frame: memoryview, count: int) -> list[object]:
+    """The objects of a received column, which a receiver has to allow before.
 
     Raises:
-        ProtocolError: objects are not allowed, the sizes contradict each other, or a pickle is damaged, names what may
-            not be named, or raises.
+        ProtocolError: the sizes contradict each other, or a pickle is damaged, names what may not be named, or raises.
     """
-    if not allow_objects:
-        raise ProtocolError(
-            "an element has leaves that are Python objects, and those are refused here (allow_objects=False): convert "
-            "them to numpy arrays, str or bytes in a map()"
-        )
     pieces = _Pieces(decode_buffer(frame, nbytes, chunks, own=True), count)
     return [unpickled(stream, buffers) for stream, buffers in pieces]
 

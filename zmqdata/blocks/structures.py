@@ -118,6 +118,27 @@ class Structure:
         return f"Structure({self.node})"
 
 
+def leaf_paths(node: Node, path: str = "element") -> Iterator[str]:
+    """Where the leaves of an element are found, from left to right, as one would write it down.
+
+    >>> [*leaf_paths(DictOf(("x", "y"), (Leaf("int"), TupleOf((Leaf("str"), Leaf("none"))))))]
+    ["element['x']", "element['y'][0]", "element['y'][1]"]
+    """
+    if isinstance(node, Leaf):
+        yield path
+        return
+    if isinstance(node, DictOf):
+        steps = [f"[{key!r}]" for key in node.keys]
+    elif isinstance(node, RecordOf):
+        steps = [f".{name}" for name in node.fields]
+    elif isinstance(node, RaggedOf):
+        steps = [".values", ".row_splits"]
+    else:
+        steps = [f"[{number}]" for number in range(len(node.children))]
+    for step, child in zip(steps, node.children, strict=True):
+        yield from leaf_paths(child, path + step)
+
+
 def _checked_leaves(root: Node) -> Iterator[Leaf]:
     """The leaves from left to right; refuses what `describe_element` would never make."""
     pending: list[tuple[Node, int]] = [(root, 0)]

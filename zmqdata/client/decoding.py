@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import optree
+
 from zmqdata import wire
-from zmqdata.blocks import DecodedBlock, ReferencedBlock, Room, decode_block
+from zmqdata.blocks import DecodedBlock, ReferencedBlock, Room, decode_block, refused_object
 from zmqdata.commands import Arrived, Finish
 from zmqdata.errors import (
     DataLossError,
     DataServiceError,
     FailedPreconditionError,
     MissingClassError,
+    ObjectsRefusedError,
     ProtocolError,
 )
 from zmqdata.failures import decode_failure
 from zmqdata.messages import Block, OnLink, Slot
+from zmqdata.specs import is_list
 from zmqdata.transport.memory import MappedMemory, aligned
 
 CORRUPT_LIMIT = 3
@@ -40,6 +44,7 @@ def decode_message(
         room: gives memory for large arrays; None: fresh memory.
 
     Raises:
+        ObjectsRefusedError: there are such leaves.
         ProtocolError: anything is wrong with it, and nothing but that.
     """
     if not frames:
@@ -76,11 +81,27 @@ def _placed(slot: Slot, following: Sequence[Any], memory: MappedMemory | None) -
 
 def hopeless(error: ProtocolError, count: int) -> Finish | None:
     """How an iteration ends that has got so many messages in a row which could not be read; None: ask again."""
-    if isinstance(error, MissingClassError):  # the same bytes would name it the next time
+    if isinstance(error, MissingClassError | ObjectsRefusedError):  # the same bytes would come the next time
         return Finish(FailedPreconditionError.__name__, str(error))
     if count > CORRUPT_LIMIT:
         return Finish(DataLossError.__name__, f"A worker goes on sending what cannot be decoded: {error}")
     return None
+
+
+def check_spec_without_objects(spec: Any) -> None:
+    """Refuses elements that are known to have leaves which only pickle carries; None: nothing is known.
+
+    A single object may be None or a dataclass, which travel without: of those the first block tells.
+
+    Raises:
+        FailedPreconditionError: there is such a leaf; the text says where.
+    """
+    if spec is None:
+        return
+    accessors = optree.tree_accessors(spec, is_leaf=is_list, none_is_leaf=True)
+    for accessor, leaf in zip(accessors, optree.tree_leaves(spec, is_leaf=is_list, none_is_leaf=True), strict=True):
+        if leaf.dtype.hasobject and leaf.shape:
+            raise FailedPreconditionError(refused_object(accessor.codify("element")))
 
 
 def referred(link: str, header: OnLink, frames: ReferencedBlock | tuple[()]) -> Arrived:

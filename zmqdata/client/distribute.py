@@ -11,11 +11,18 @@ from typing import Any, ClassVar
 from zmqdata import messages as m
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import check_timeout
+from zmqdata.client.decoding import check_spec_without_objects
 from zmqdata.client.options import CrossTrainerCache, ReadOptions, check_dataset_id, checked_options
 from zmqdata.client.placing import PlacedIterator, Placing
 from zmqdata.client.policies import ShardingPolicy
 from zmqdata.client.reader import ServiceIterator
-from zmqdata.client.registration import Registration, agreed_spec, describe_dataset, registration_of
+from zmqdata.client.registration import (
+    Registration,
+    agreed_spec,
+    describe_dataset,
+    registration_of,
+    spec_without_running,
+)
 from zmqdata.client.repeating import Repetitions
 from zmqdata.core.consumer import ConsumerProfile
 from zmqdata.dataset import Dataset
@@ -91,6 +98,16 @@ class DataServiceDataset(Node):
         """What the pipeline's elements look like."""
         return infer(self.original) if self.original is not None else self.element_spec
 
+    def check_objects(self) -> None:
+        """Refuses elements that this process would have to unpickle and may not, as far as it is known.
+
+        Raises:
+            FailedPreconditionError: there are such; the text says where.
+        """
+        if not self.options.allow_objects and not self.options.is_local:
+            spec = self.element_spec if self.original is None else spec_without_running(self.original)
+            check_spec_without_objects(spec)
+
     def profile(self) -> ConsumerProfile:
         """Who reads what, for the next repetition."""
         options, cache = self.options, self.options.cross_trainer_cache
@@ -126,6 +143,7 @@ class DataServiceDataset(Node):
             reader=m.Reader(options.consumer_index, cache.trainer_id if cache is not None else ""),
             local_workers=local_workers(),
             process=token_of_process() if options.is_local else "",
+            allow_objects=options.allow_objects,
         )
 
 
@@ -137,6 +155,7 @@ def placing_of(options: ReadOptions, original: Node | None) -> Placing | None:
 @make_iterator.register(DataServiceDataset)
 def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
     def serve() -> ServiceIterator:
+        node.check_objects()
         return ServiceIterator(node.profile(), node.repetitions.resumed, context.restoring, context.quarantine)
 
     if node.placing is None or node.original is None:
@@ -166,6 +185,7 @@ def distribute(
     on_poison: str = "fail",
     task_timeout: float | None = None,
     placement: str = "service",
+    allow_objects: bool = True,
 ) -> Callable[[Dataset], Dataset]:
     """Has the dataset that it is applied to run by the service's workers (tf.data's ``distribute``).
 
@@ -220,6 +240,10 @@ def distribute(
             process, and the service is not even asked. The first iterator tries it here, in a tenth of a second at
             most, so the first elements are made twice; ``iterator.placement`` says what was found. ``"service"``: on
             workers in any case; ours.
+        allow_objects: whether elements may have leaves that are Python objects, which are pickled
+            (``docs/decisions/0009-object-leaves.md``). False: this process unpickles nothing that workers send; an
+            element with such a leaf ends the iteration, at ``iter()`` where it is known by then. Elements of workers in
+            this process (``"LOCAL"``) are never pickled, so all of them come; ours.
 
     Returns:
         A function for ``Dataset.apply``.
@@ -229,7 +253,7 @@ def distribute(
             also for a module that cannot be shipped.
         InvalidArgumentError: arguments contradict each other.
         FailedPreconditionError: (by iterators) coordinated reads of a finite dataset without ``finite``, or as a
-            consumer that another client reads as.
+            consumer that another client reads as; elements with Python objects where ``allow_objects`` is False.
         NotFoundError: ``service`` or ``data_transfer_protocol`` names a protocol that does not exist.
         TypeError: (by the returned function) the pipeline holds something that cannot be sent to another process.
 
@@ -261,6 +285,7 @@ def distribute(
         on_poison=on_poison,
         task_timeout=task_timeout,
         placement=placement,
+        allow_objects=allow_objects,
     )
 
     def apply_distribute(dataset: Dataset) -> Dataset:
@@ -346,6 +371,7 @@ def from_dataset_id(
     num_tasks: int = NUM_TASKS,
     on_poison: str = "fail",
     task_timeout: float | None = None,
+    allow_objects: bool = True,
 ) -> Dataset:
     """A dataset that reads what was registered under an id (tf.data's ``from_dataset_id``).
 
@@ -393,6 +419,7 @@ def from_dataset_id(
         num_tasks=num_tasks,
         on_poison=on_poison,
         task_timeout=task_timeout,
+        allow_objects=allow_objects,
     )
     check_dataset_id(dataset_id)
     element_spec = optional_spec("element_spec", element_spec)

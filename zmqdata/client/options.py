@@ -78,6 +78,7 @@ class ReadOptions:
     on_poison: str
     task_timeout: float | None
     placement: str = "service"
+    allow_objects: bool = True
 
     @property
     def is_local(self) -> bool:
@@ -111,6 +112,7 @@ def checked_options(
     on_poison: object,
     task_timeout: object,
     placement: object = "service",
+    allow_objects: object = True,
 ) -> ReadOptions:
     """The arguments as the user gave them, after all have been checked."""
     policy = parse_processing_mode(processing_mode)
@@ -123,6 +125,8 @@ def checked_options(
     _check_consumer(consumer_index, num_consumers, finite, job_name)
     check_timeout("consumer_timeout", consumer_timeout)
     check_failures(on_poison, task_timeout)
+    if not isinstance(allow_objects, bool):
+        raise ValueError(f"`allow_objects` must be True or False, got {allow_objects!r}")
     tasks = _checked_tasks(deterministic, num_tasks, policy)
     if num_consumers is not None or tasks is not None:
         _check_rounds(num_consumers is not None, target, cross_trainer_cache)
@@ -150,6 +154,7 @@ def checked_options(
         on_poison=on_poison,  # type: ignore[arg-type]  # checked above
         task_timeout=task_timeout,  # type: ignore[arg-type]  # checked above
         placement=placement,  # type: ignore[arg-type]  # checked now
+        allow_objects=allow_objects,
     )
     _check_placement(options)
     return options

@@ -181,7 +181,7 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         sources, reason = tuple(split_sources(node)), ""
     except (UnimplementedError, FailedPreconditionError) as error:
         sources, reason = None, str(error)
-    spec = _known_spec(node)
+    spec = spec_without_running(node)
     return m.DatasetDescription(
         digest=packed.digest,
         fingerprint=packed.fingerprint,
@@ -197,8 +197,8 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
     )
 
 
-def _known_spec(node: Node) -> Any:
-    """The spec as far as it follows from the nodes: registering must not run the user's functions here."""
+def spec_without_running(node: Node) -> Any:
+    """The spec as far as it follows from the nodes, None where it does not: the user's functions are not run here."""
     try:
         return known_spec(node)
     except Exception:  # inputs that do not fit together are an error where they are run

@@ -319,7 +319,8 @@ class ReaderShell:
             return False
         try:
             parts = [frame.buffer for frame in frames]
-            header, content = decode_message(parts, self._memories.of(name), room=self._pool.take)
+            memory, allow = self._memories.of(name), self.core.profile.allow_objects
+            header, content = decode_message(parts, memory, allow_objects=allow, room=self._pool.take)
         except ProtocolError as error:
             self._cannot_decode(name, error)
             return True

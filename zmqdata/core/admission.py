@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zmqdata import messages as m
-from zmqdata.core.limits import MOST_CLIENTS, MOST_JOBS, too_long, too_many
+from zmqdata.core.limits import MOST_CLIENTS, MOST_CONSUMERS, MOST_JOBS, MOST_TASKS, too_long, too_many
 from zmqdata.core.placement import Placement
 from zmqdata.core.state import DispatcherState
 from zmqdata.core.targets import effective_target, is_static
@@ -132,6 +132,11 @@ class Admission:
             return InvalidArgumentError, (
                 f"A coordinated job with num_consumers={job.num_consumers} has consumers 0 to {job.num_consumers - 1}, "
                 f"got consumer_index={index}."
+            )
+        if job.num_consumers > MOST_CONSUMERS or (job.num_tasks or 0) > MOST_TASKS:
+            return ResourceExhaustedError, (
+                f"A job has {MOST_CONSUMERS} consumers and, where its order is promised, {MOST_TASKS} tasks at most; "
+                f"got num_consumers={job.num_consumers} and num_tasks={job.num_tasks}."
             )
         if job.num_tasks is not None and (job.num_tasks < 1 or job.processing_mode == "OFF"):
             return InvalidArgumentError, (

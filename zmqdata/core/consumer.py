@@ -42,7 +42,7 @@ class ConsumerProfile:
 
     ``dispatcher_timeout`` is how many seconds to do without a dispatcher before giving up; ``heartbeat``: seconds
     between two reports; ``local_workers`` and ``process``: who is in our own process, and its secret; ``resume``: the
-    encoded checkpoint from which to go on.
+    encoded checkpoint from which to go on; ``allow_objects``: whether leaves of elements may be unpickled.
     """
 
     client: str
@@ -58,6 +58,7 @@ class ConsumerProfile:
     local_workers: tuple[str, ...] = ()
     process: str = ""
     resume: bytes = b""
+    allow_objects: bool = True
 
 
 class ConsumerCore:
@@ -126,9 +127,7 @@ class ConsumerCore:
     def handle(self, now: float, event: object) -> list[object]:
         """Takes an event noticed at ``now``, by a clock that counts while the machine sleeps; returns what to do."""
         self._look_at_clock(now)
-        handler = self._handlers.get(type(event))
-        if handler is not None:
-            handler(event, now)
+        self._handlers.get(type(event), _ignore)(event, now)
         self._look_for_end(now)
         if self.finished and not self.reading.waiting and not self._leaving:
             self._leave(now)
@@ -155,9 +154,7 @@ class ConsumerCore:
     def _received(self, event: c.Received, now: float) -> None:
         if event.peer == c.DISPATCHER:
             self.telling.heard = now
-        handler = self._messages.get(type(event.message))
-        if handler is not None:
-            handler(event.message, now)
+        self._messages.get(type(event.message), _ignore)(event.message, now)
 
     # --- the dispatcher
 
@@ -234,11 +231,13 @@ class ConsumerCore:
             self._take_list(message.task_list, now)
 
     def _refused(self, message: m.RequestRefused, now: float) -> None:
-        if message.request == self.client and message.error == PermissionDeniedError.__name__:
-            self._shut_out(message.text, now)
-        if message.request != self.client or self.finished:
+        if message.request != self.client:
             return
-        if message.given_up and self.opened:
+        if message.error == PermissionDeniedError.__name__:
+            self._shut_out(message.text, now)
+        elif self.finished:
+            return
+        elif message.given_up and self.opened:
             self._give_up(message, now)
         else:
             self._finish(message.error, message.text, now, message.failure)
@@ -300,7 +299,7 @@ class ConsumerCore:
         self.telling.tell_poison(task_list)
         self.standing.list(task_list)
         self.reading.list(task_list)
-        self.links.tend(self.reading.addresses, now)
+        self.links.tend(self.reading.addresses, now, task_list.ticket)
         self._ask_on(now)
 
     def _arrived(self, event: c.Arrived, now: float) -> None:
@@ -402,16 +401,10 @@ class ConsumerCore:
         self._send(m.CloseIteration(self.client, *self.reading.next_report(), self.reading.repeats))
 
     def _tick_leaving(self, now: float) -> None:
-        if self._closing is not None and now - self._closing >= self._patience:
+        if self._closing is not None and now - self._closing >= _patience(self.profile, self.reading):
             self._iteration_closed(m.IterationClosed(self.client), now)
         elif not self._left and (self._asked is None or now - self._asked >= REPEAT / 2):
             self._goodbye(now)
-
-    @property
-    def _patience(self) -> float:
-        """How long to go on saying goodbye: others would get again what a last report does not tell of."""
-        owes_report = not self.profile.job.anonymous and bool(self.reading.unreported)
-        return max(GOODBYE, min(LAST_REPORT, self.profile.dispatcher_timeout)) if owes_report else GOODBYE
 
     def _iteration_closed(self, message: m.IterationClosed, now: float) -> None:
         if self._leaving and not self._left and message.client == self.client:
@@ -420,5 +413,15 @@ class ConsumerCore:
                 self._do(c.Closed())
 
 
+def _ignore(event: object, now: float) -> None:
+    """What is not meant for a client changes nothing."""
+
+
 def _taking_more(address: str, breach: str) -> str:
     return f"The worker at {address} goes on sending more than it may: {breach}. Restart that worker."
+
+
+def _patience(profile: ConsumerProfile, reading: Reading) -> float:
+    """How long to go on saying goodbye: others would get again what a last report does not tell of."""
+    owes_report = not profile.job.anonymous and bool(reading.unreported)
+    return max(GOODBYE, min(LAST_REPORT, profile.dispatcher_timeout)) if owes_report else GOODBYE

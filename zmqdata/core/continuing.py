@@ -41,7 +41,7 @@ class StateKeeping:
             self.out.commit(u.TakeStateUpdate(task.task, message.state))
 
 
-def definition_of(task: Task, iteration: Iteration, digest: str, taken: RangeSet) -> m.TaskDefinition:
+def definition_of(task: Task, iteration: Iteration, digest: str, taken: RangeSet, ticket: int = 0) -> m.TaskDefinition:
     """What a host is told of a task.
 
     Args:
@@ -49,6 +49,7 @@ def definition_of(task: Task, iteration: Iteration, digest: str, taken: RangeSet
         iteration: its own.
         digest: that of its packed pipeline.
         taken: the elements that need not be sent again.
+        ticket: of those who may read it.
     """
     job = iteration.job
     poisoned, suspects = _deadly(task, iteration)
@@ -87,6 +88,7 @@ def definition_of(task: Task, iteration: Iteration, digest: str, taken: RangeSet
         poisoned=tuple(sorted(poisoned)),
         suspects=tuple(sorted(suspects - poisoned)),
         task_timeout=job.task_timeout,
+        ticket=ticket,
     )
 
 

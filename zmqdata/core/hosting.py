@@ -279,7 +279,7 @@ class Hosting:
     def _definition(self, task: Task) -> m.TaskDefinition:
         iteration = self.out.state.iterations[task.iteration]
         digest = self.out.state.datasets[iteration.job.dataset_id].digest
-        return definition_of(task, iteration, digest, self.holdings.taken(task))
+        return definition_of(task, iteration, digest, self.holdings.taken(task), self.out.ticket(iteration.iteration))
 
     # --- tasks lose hosts
 

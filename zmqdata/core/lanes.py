@@ -115,9 +115,7 @@ class LaneStream(Stream):
         super().grant(grant)
 
     def give(self, portion: Portion) -> None:
-        self.sent += portion.owed
-        self.sent_bytes += portion.size
-        self.told_end = False
+        self._count(portion)
 
     def _forget(self, count: int) -> None:
         """Nothing yet: what was handed out is kept until it is reported."""

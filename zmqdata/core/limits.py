@@ -9,6 +9,10 @@ MOST_DATASETS = 10_000
 MOST_JOBS = 10_000
 MOST_CLIENTS = 100_000
 MOST_WORKERS = 100_000
+MOST_CONSUMERS = 10_000
+"""Of one job, that read in step."""
+MOST_TASKS = 4_096
+"""Of one job whose order is promised."""
 MOST_CHARACTERS = 1_000
 """In any name that a peer gives: to itself, to a job, to a dataset."""
 

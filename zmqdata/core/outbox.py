@@ -9,6 +9,8 @@ from zmqdata.core.state import DispatcherState
 from zmqdata.messages import Message, RequestRefused
 from zmqdata.updates import Update
 
+TICKET = -1
+
 
 class Outbox:
     """The dispatcher's state together with the commands that the shell will carry out after this turn.
@@ -49,6 +51,10 @@ class Outbox:
     def derive_seed(self, *names: int) -> int:
         """A seed below 2**63 that depends on the dispatcher's seed and the names only."""
         return derived(self.state.seed, *names)
+
+    def ticket(self, iteration: int) -> int:
+        """What shows a worker that a client reads this iteration: nobody can guess it who does not know the seed."""
+        return self.derive_seed(iteration, TICKET)
 
 
 def derived(*numbers: int) -> int:

@@ -85,6 +85,7 @@ class ReadLinks:
         self, profile: LinkProfile, do: Callable[[object], None], streams: Callable[[str], tuple[m.StreamGrant, ...]]
     ) -> None:
         self.profile = profile
+        self._ticket = 0
         self.by_address: dict[str, ReadLink] = {}
         self.by_name: dict[str, ReadLink] = {}
         self._do = do
@@ -92,9 +93,9 @@ class ReadLinks:
         self._reach: dict[str, Reach] = {}
         self._made = 0
 
-    def tend(self, wanted: Iterable[str], now: float) -> None:
-        """Has a link to each of the wanted addresses, and to no other."""
-        wanted = set(wanted)
+    def tend(self, wanted: Iterable[str], now: float, ticket: int = 0) -> None:
+        """Has a link to each of the wanted addresses, and to no other. The ticket shows workers what we read."""
+        wanted, self._ticket = set(wanted), ticket
         for address in [address for address in self.by_address if address not in wanted]:
             self._drop(self.by_address[address])
         for address in sorted(wanted):
@@ -138,7 +139,7 @@ class ReadLinks:
     def _ask(self, link: ReadLink, now: float) -> None:
         link.asked = now
         who = self.profile
-        told = (who.host, who.transports, who.reader, who.process)
+        told = (who.host, who.transports, who.reader, who.process, self._ticket)
         self._do(c.Send(link.address, m.OpenLink(who.client, link.name, link.replaces, link.have_through, *told)))
 
     def _forget(self, link: ReadLink) -> None:

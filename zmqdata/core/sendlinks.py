@@ -15,6 +15,7 @@ from msgspec import structs
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.limits import MOST_CHARACTERS, too_long
 
 LINK_SILENCE = 30.0
 MAX_GRANTS = 10_000
@@ -32,13 +33,14 @@ class Link:
     ``memory`` may be mapped by the client, and is when it ``shares`` it. ``grants`` are the latest ones per task, also
     of tasks that have not come here yet; ``used``: whether there was ever one. ``retired``: names of the last links to
     this client that are closed; a late ask must not open them again, since their numbers have been used.
-    ``links``: how many the client has, this one included.
+    ``links``: how many the client has, this one included. ``ticket``: of the iteration that it says it reads.
     """
 
     name: str
     client: str
     peer: c.Peer
     reader: m.Reader
+    ticket: int = 0
     address: str = ""
     secret: str = ""
     memory: m.Memory | None = None
@@ -60,6 +62,10 @@ class Link:
         """Forgets messages that have arrived."""
         while self.unseen and self.unseen[0][0].number <= number:
             self.unseen.popleft()
+
+    def admits(self, grant: m.StreamGrant, task: m.TaskDefinition) -> bool:
+        """Whether a grant is for this attempt of a task, of somebody whom the dispatcher knows as a reader of it."""
+        return grant.attempt == task.attempt and self.ticket == task.ticket
 
     def keep(self, grant: m.StreamGrant) -> None:
         """Remembers a grant, unless a client names more tasks than anybody has."""
@@ -100,6 +106,12 @@ class SendLinks:
 
     def open(self, peer: c.Peer, ask: m.OpenLink, now: float) -> None:
         """Binds a socket for a client, or says again where it is bound."""
+        names = {"client": ask.client, "link": ask.link, "trainer": ask.reader.trainer_id}
+        objections = [too_long(what, name) for what, name in names.items()]
+        if any(objections) or not ask.link:
+            text = next(filter(None, objections), "A link has a name.")
+            self._do(c.Send(peer, m.LinkRefused(ask.link[:MOST_CHARACTERS], "InvalidArgumentError", text)))
+            return
         if ask.client in self._released:
             text = "the dispatcher says that this client reads no more"
             self._do(c.Send(peer, m.LinkRefused(ask.link, "FailedPreconditionError", text)))
@@ -118,7 +130,7 @@ class SendLinks:
         if excess:
             self._do(c.Send(peer, m.LinkRefused(ask.link, "ResourceExhaustedError", excess)))
             return
-        link = Link(ask.link, ask.client, peer, ask.reader, made=now, heard=now)
+        link = Link(ask.link, ask.client, peer, ask.reader, ask.ticket, made=now, heard=now)
         if before is not None:
             if ask.link in before.retired:
                 self._refuse_unknown(peer, ask.link)

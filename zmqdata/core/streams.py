@@ -14,6 +14,9 @@ from zmqdata import messages as m
 from zmqdata.core.inband import Told
 from zmqdata.core.ranges import RangeSet
 
+MOST_BYTES_OUT = 256 << 20
+"""Of one stream, sent and not handed out, whatever its client says. None that keeps to the protocol has so much."""
+
 
 @dataclass(slots=True)
 class Portion:
@@ -55,7 +58,8 @@ class Stream:
 
     ``given`` holds the blocks that were not handed out, ``unreported`` the ranges that were, oldest first: the
     dispatcher has counted only ``reported`` of ``handed_out`` elements. ``lacking``: the client needs what is not here
-    any more. ``told``: what it knows of the task's lineage.
+    any more. ``told``: what it knows of the task's lineage. ``out``: of the blocks that were not handed out, through
+    how many elements and bytes of the stream each goes; ``handed_bytes``: those of the others.
     """
 
     client: str
@@ -71,6 +75,8 @@ class Stream:
     open: bool = True
     lacking: bool = False
     told: Told | None = None
+    out: deque[tuple[int, int]] = field(default_factory=deque)
+    handed_bytes: int = 0
 
     @property
     def idle(self) -> bool:
@@ -81,14 +87,19 @@ class Stream:
         """Whether this block may be sent now. With nothing in flight one block may go, whatever its size."""
         if self.granted <= self.sent:
             return False
-        fits = self.sent + portion.owed <= self.granted and self.sent_bytes + portion.size <= self.granted_bytes
-        return fits or self.idle
+        through = self.sent_bytes + portion.size
+        granted = min(self.granted_bytes, self.handed_bytes + MOST_BYTES_OUT)
+        return (self.sent + portion.owed <= self.granted and through <= granted) or self.idle
 
     def give(self, portion: Portion) -> None:
         """Counts a block that is sent."""
         self.given.append(portion)
+        self._count(portion)
+
+    def _count(self, portion: Portion) -> None:
         self.sent += portion.owed
         self.sent_bytes += portion.size
+        self.out.append((self.sent, self.sent_bytes))
         self.told_end = False
 
     def grant(self, grant: m.StreamGrant) -> None:
@@ -99,6 +110,8 @@ class Stream:
         handed_out = min(max(self.handed_out, grant.handed_out), self.sent)
         self._forget(handed_out - self.handed_out)
         self.handed_out = handed_out
+        while self.out and self.out[0][0] <= handed_out:
+            self.handed_bytes = self.out.popleft()[1]
         self._count_reported(min(grant.reported, handed_out) - self.reported)
 
     def _forget(self, count: int) -> None:

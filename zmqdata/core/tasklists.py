@@ -74,7 +74,8 @@ class TaskLists:
         ])
         readers = tuple(sorted(map(m.shown_name, iteration.clients))) if iteration.rounds is None else ()
         version, left_out = self.version(iteration.iteration), _left_out(iteration)
-        return m.TaskList(version, places, iteration.closed, self.plan(iteration), readers, left_out)
+        ticket = self.out.ticket(iteration.iteration)
+        return m.TaskList(version, places, iteration.closed, self.plan(iteration), readers, left_out, ticket)
 
     def version(self, iteration: int) -> int:
         """The version of an iteration's task list. Each life of the dispatcher begins above all former ones."""

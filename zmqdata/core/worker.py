@@ -83,6 +83,7 @@ class WorkerCore:
             c.Exhausted: self._exhausted,
             c.TaskFailed: self._task_failed,
             c.LinkBound: self._link_bound,
+            c.LinkBroken: lambda event, now: self._close_link(None, m.CloseLink(event.link), now),
             c.DrainRequested: self._drain,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
@@ -371,15 +372,14 @@ class WorkerCore:
             return
         for one in grant.streams:
             self._apply_grant(link, one.task)
-        for one in grant.streams:
-            if one.task in self.tasks:
-                self._distribute(self.tasks[one.task])
+        for task in [self.tasks[one] for one in {stream.task: 0 for stream in grant.streams} if one in self.tasks]:
+            self._distribute(task)
         skipped = [task.skipped.get(link.reader.trainer_id, 0) for task in self.tasks.values()]
         self.links.report(link, sum(skipped))
 
     def _apply_grant(self, link: Link, task: int) -> None:
         grant, hosted = link.grants.get(task), self.tasks.get(task)
-        if grant is None or hosted is None or grant.attempt != hosted.definition.attempt:
+        if grant is None or hosted is None or not link.admits(grant, hosted.definition):
             return
         stream = hosted.dealing.streams.get(link.client) or hosted.dealing.join(link.client, link.reader)
         stream.grant(grant)

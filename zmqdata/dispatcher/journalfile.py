@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import secrets
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from zmqdata.errors import FailedPreconditionError
@@ -19,6 +22,8 @@ from zmqdata.updates import Update
 LOCK = "lock"
 JOURNAL = "journal"
 FRESH = "journal.new"
+PATIENCE = 60.0
+PAUSE = 0.1
 LEAST_GROWTH = 4 << 20
 """A journal is not replaced by a snapshot before it grew by so many bytes, and by the size of its last snapshot."""
 
@@ -177,6 +182,25 @@ def sync_folder(folder: Path) -> None:
 Job = Callable[[], object]
 
 
+def patiently(job: Job) -> None:
+    """Does something that opens files. While others have all that there may be, it is tried again.
+
+    Strangers may have them, as connections; but none of them has one for longer than a handshake may take.
+
+    Raises:
+        OSError: there were none for long, or something else is wrong.
+    """
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            job()
+            return
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or time.monotonic() >= until:
+                raise
+        time.sleep(PAUSE)
+
+
 class JournalWriter:
     """Writes turns in a thread of its own; those that come while it writes are written together.
 
@@ -248,9 +272,9 @@ class JournalWriter:
             if not turns and snapshot is None:
                 return False
         for job in before:
-            job()
+            patiently(job)
         if snapshot is not None:
-            self._file.begin(snapshot)
+            patiently(partial(self._file.begin, snapshot))
             self._replacing = False
         fresh = [updates for _, updates in turns if updates]
         if fresh:

@@ -11,6 +11,7 @@ from zmqdata.messages.parts import (
     JobParameters,
     Lease,
     Message,
+    Number,
     Ranges,
     Reader,
     TaskList,
@@ -67,12 +68,12 @@ class OpenIteration(Message, frozen=True):
 
     client: str
     job: JobParameters
-    repetition: int
+    repetition: Number
     reader: Reader = Reader()
     local_workers: tuple[str, ...] = ()
     iteration: int | None = None
     resume: bytes = b""
-    step: int = 0
+    step: Number = 0
     former: str = ""
 
 
@@ -90,13 +91,13 @@ class ClientHeartbeat(Message, frozen=True):
 
     client: str
     task_version: int
-    report: int
+    report: Number
     delivered: dict[int, Ranges]
-    steps: int = 0
-    near: int = 0
-    beat: int = 0
+    steps: Number = 0
+    near: Number = 0
+    beat: Number = 0
     alone: bool = False
-    repeats: int = 0
+    repeats: Number = 0
     unreached: tuple[str, ...] = ()
     done: bool = False
 
@@ -114,10 +115,10 @@ class CloseIteration(Message, frozen=True):
     """From a client that stops reading, with its last report. What it holds unreported goes to other clients."""
 
     client: str
-    report: int
+    report: Number
     delivered: dict[int, Ranges]
-    steps: int = 0
-    repeats: int = 0
+    steps: Number = 0
+    repeats: Number = 0
 
 
 class StartSave(Message, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from zmqdata.messages.parts import Message, Reader, StreamGrant, TaskState
+from zmqdata.messages.parts import Message, Number, Reader, StreamGrant, TaskState
 from zmqdata.splits import Split
 
 # --- client -> worker ---------------------------------------------------------------------------------------------
@@ -43,17 +43,19 @@ class OpenLink(Message, frozen=True):
     ``replaces``: the link before this one, broken after message ``have_through``: what followed is sent again.
     ``host`` is equal on both sides when they share kernel, network and files. ``transports`` in order of preference.
     ``reader`` is the same for all links of a client. ``process`` is a secret of the client's process: a worker that
-    knows it too hands over the elements themselves.
+    knows it too hands over the elements themselves. ``ticket``: that of the ``TaskList``; a worker gives elements of a
+    task only to those who know it.
     """
 
     client: str
     link: str
     replaces: str
-    have_through: int
+    have_through: Number
     host: str
     transports: tuple[str, ...]
     reader: Reader = Reader()
     process: str = ""
+    ticket: int = 0
 
 
 class Grant(Message, frozen=True):
@@ -65,9 +67,9 @@ class Grant(Message, frozen=True):
     """
 
     link: str
-    seen: int
+    seen: Number
     streams: tuple[StreamGrant, ...]
-    links: int = 1
+    links: Number = 1
     shares: bool = False
 
 

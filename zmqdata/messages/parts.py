@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from zmqdata.messages.deaths import Crumb, Place
 from zmqdata.splits import Split, SplitSource
@@ -13,7 +14,10 @@ from zmqdata.splits import Split, SplitSource
 PROTOCOL_VERSION = 1
 """Major version of the protocol. Peers of another version are refused; unknown fields of the same version ignored."""
 
-Ranges = tuple[tuple[int, int], ...]
+MOST_NUMBER = 1 << 53
+Number = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
+"""A count, or the number of something: sums of thousands of them are still numbers that everybody can write down."""
+Ranges = tuple[tuple[Number, Number], ...]
 """Sorted, disjoint, half-open ranges of element numbers."""
 
 
@@ -178,7 +182,7 @@ class TaskList(Struct, frozen=True):
 
     A list replaces the one before; a lower version than the last one seen is out of date and ignored. In coordinated
     jobs it has a ``plan``, in others the ids of all clients that read the iteration. ``left_out``: by all tasks of the
-    iteration, for the reader's quarantine.
+    iteration, for the reader's quarantine. ``ticket``: what a reader shows workers, which give elements to nobody else.
     """
 
     version: int
@@ -187,6 +191,7 @@ class TaskList(Struct, frozen=True):
     plan: Plan | None = None
     readers: tuple[str, ...] = ()
     left_out: tuple[LeftOutElement, ...] = ()
+    ticket: int = 0
 
 
 class TaskState(Struct, frozen=True, array_like=True):
@@ -214,7 +219,7 @@ class TaskDefinition(Struct, frozen=True):
     job. ``save_path``: where the worker writes what the task makes, as stream number ``stream``; empty: it sends it to
     clients. So many of its elements from the first one on were ``delivered``. ``poisoned`` are the elements that nodes
     leave out, ``suspects`` those at which a process died and that are called for one at a time. ``task_timeout`` is the
-    job's.
+    job's. Only those get elements of it who show the ``ticket`` with their link.
     """
 
     task: int
@@ -245,6 +250,7 @@ class TaskDefinition(Struct, frozen=True):
     poisoned: tuple[Place, ...] = ()
     suspects: tuple[Place, ...] = ()
     task_timeout: float | None = None
+    ticket: int = 0
 
 
 class Lease(Struct, frozen=True):
@@ -273,8 +279,8 @@ class TaskReport(Struct, frozen=True):
 
     task: int
     attempt: int
-    produced: int
-    total: int | None
+    produced: Number
+    total: Number | None
     idle: float = 0.0
     incomplete: bool = False
     skipped: dict[str, int] = {}
@@ -296,8 +302,8 @@ class StreamGrant(Struct, frozen=True):
 
     task: int
     attempt: int
-    elements: int
-    bytes: int
-    handed_out: int
-    reported: int = 0
-    first: int = 0
+    elements: Number
+    bytes: Number
+    handed_out: Number
+    reported: Number = 0
+    first: Number = 0

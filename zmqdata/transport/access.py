@@ -29,7 +29,7 @@ ANYBODY = Known(ALL, "", "anybody")
 _ACCEPTED, _REFUSED = b"200", b"400"
 
 LinkCheck = Callable[[str, bytes, list[bytes]], bool]
-"""Says whether a peer is the client of a link, by its domain, mechanism and credentials."""
+"""Says whether a peer is the client of a link, by the domain of the link, mechanism and credentials."""
 
 
 class Keyring:

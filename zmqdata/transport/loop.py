@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 FAIR_SHARE = 64
 """How often a ready socket may call back before the others get their turn."""
+TURN = 0.01
+"""Seconds that its callbacks may take together before that: what some peers say takes long to hear."""
 
 
 class Loop:
@@ -129,9 +131,9 @@ class Loop:
                     pass
             return
         if flags & zmq.POLLIN and socket in self._readers:
-            callback = self._readers[socket]
+            callback, until = self._readers[socket], time.monotonic() + TURN
             for _ in range(FAIR_SHARE):
-                if not self._guard(callback) or socket not in self._readers:
+                if not self._guard(callback) or socket not in self._readers or time.monotonic() >= until:
                     break
         if flags & zmq.POLLOUT and socket in self._writers:
             self._guard(self._writers[socket])

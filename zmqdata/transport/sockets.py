@@ -18,7 +18,15 @@ from zmqdata.transport.keys import Key
 
 HEARTBEAT_MS = 1_000
 CONTROL_QUEUE = 1_000
+HEARD_QUEUE = 32
+"""Messages of one peer that a server has read and not looked at: what more there is waits at the peer."""
+BACKLOG = 4_096
+"""Connections that may wait to be taken, so that many that come at once do not keep others out."""
 MAX_CONTROL_BYTES = 16 << 20
+MAX_CLIENT_BYTES = 2 << 20
+"""What a client says to a worker: grants for thousands of tasks at most."""
+MAX_GREETING_BYTES = 4 << 10
+"""What is said to a socket on which nothing is said but who one is."""
 DATA_QUEUE = 64
 MAX_DATA_BYTES = 4 << 30
 MAX_SOCKETS = 16_000
@@ -27,10 +35,10 @@ LINK_SILENCE_MS = 10_000
 LONGEST_MESSAGE_MS = 3_600_000
 RECONNECT_MS = 50
 RECONNECT_MAX_MS = 1_000
-HANDSHAKE_MS = 10_000
-"""Who connects and does not prove who it is keeps a connection for so long."""
+HANDSHAKE_MS = 5_000
+"""Who connects and does not prove who it is keeps a connection for so long, and the memory of what it has sent."""
 CONTROL = "control"
-"""The ZAP domain of control sockets; a link has its own name as domain."""
+"""The ZAP domain of control sockets; each link has one of its own."""
 CONNECT_MS = 3_000
 """How long to wait for a connection before asking anew: TCP doubles its pauses, up to a minute after a long cut."""
 
@@ -70,6 +78,8 @@ def control_router(
     if key is not None:
         _serve(socket, key, CONTROL)
     socket.set(zmq.ROUTER_MANDATORY, 1)
+    socket.set(zmq.RCVHWM, HEARD_QUEUE)
+    socket.set(zmq.BACKLOG, BACKLOG)
     bind(socket, endpoint)
     return socket, _endpoint(socket)
 
@@ -104,12 +114,17 @@ def control_dealer(
 
 
 def _serve(socket: zmq.Socket[bytes], key: Key, domain: str) -> None:
-    """Has a socket encrypt, and ask for each peer whether it is let in."""
+    """Has a socket encrypt, and ask for each peer whether it is let in. Where nobody answers, nobody is."""
     public, secret = key.pair
     socket.set(zmq.CURVE_SERVER, 1)
     socket.set(zmq.CURVE_PUBLICKEY, public)
     socket.set(zmq.CURVE_SECRETKEY, secret)
+    _ask(socket, domain)
+
+
+def _ask(socket: zmq.Socket[bytes], domain: str) -> None:
     socket.set_string(zmq.ZAP_DOMAIN, domain)
+    socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
 
 def _show(socket: zmq.Socket[bytes], public: bytes, secret: bytes, server: bytes) -> None:
@@ -152,11 +167,13 @@ def link_push(
     except zmq.ZMQError as error:
         raise OSError(error.errno, f"no socket is left: {error.strerror}") from None
     socket.set(zmq.LINGER, 0)
-    socket.set(zmq.SNDHWM, 0)
+    socket.set(zmq.SNDHWM, DATA_QUEUE)
+    socket.set(zmq.MAXMSGSIZE, MAX_GREETING_BYTES)
     socket.set(zmq.IPV6, 1)
+    socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     if key is None:
         socket.set(zmq.PLAIN_SERVER, 1)
-        socket.set_string(zmq.ZAP_DOMAIN, domain)
+        _ask(socket, domain)
     else:
         _serve(socket, key, domain)
     _set_heartbeat(socket, LINK_SILENCE_MS)

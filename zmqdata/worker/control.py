@@ -59,7 +59,8 @@ class ControlSockets:
         self._refused = refused
         key: Key | None = access.keyring.key
         bind_to = bind_endpoint(config.host, config.port)
-        self._router, self.bound = sockets.control_router(context, bind_to, SILENCE_MS, key=key)
+        most = sockets.MAX_CLIENT_BYTES
+        self._router, self.bound = sockets.control_router(context, bind_to, SILENCE_MS, most, key)
         self._dispatcher, self._handshakes = sockets.control_dealer(context, endpoint, key, "dispatcher")
         loop.read(self._router, lambda: self._receive(self._router, None, "the worker's socket"))
         loop.read(self._dispatcher, lambda: self._receive(self._dispatcher, c.DISPATCHER, "the dispatcher link"))

@@ -42,13 +42,16 @@ from zmqdata.transport.tcp import Sent, sent_by_port
 
 log = logging.getLogger(__name__)
 
+MOST_QUEUED_BYTES = 1 << 30
+"""For one client that does not take what it has asked for. None that keeps to the protocol has so much on its way."""
+
 
 @dataclass
 class PushSocket:
     """A bound socket and what could not be sent yet, because its client has not connected.
 
     Its client shows the ``secret``, or proves that it has it where there is a ``public`` key for it. ``memory`` is
-    there for its client, which has mapped it when it is ``shared``.
+    there for its client, which has mapped it when it is ``shared``. ``queued_bytes``: of what could not be sent yet.
     """
 
     socket: zmq.Socket[bytes]
@@ -57,7 +60,8 @@ class PushSocket:
     public: bytes = b""
     memory: SharedMemory | None = None
     shared: bool = False
-    queue: deque[list[Any]] = field(default_factory=deque)
+    queue: deque[tuple[list[Any], int]] = field(default_factory=deque)
+    queued_bytes: int = 0
 
 
 class LinkSockets:
@@ -93,6 +97,7 @@ class LinkSockets:
         self._memory_bytes = config.shared_memory_bytes
         self._report = report
         self._links: dict[str, PushSocket] = {}
+        self._domains: dict[str, PushSocket] = {}
         self._handovers: dict[str, Handover] = {}
         self._far: dict[str, int] = {}
         self._hosts: dict[str, str] = {}
@@ -134,7 +139,7 @@ class LinkSockets:
             link.secret, link.public = secret.decode(), z85.decode(public)
         if "shm" in usable:
             link.memory = self._make_memory()
-        self._links[command.link] = link
+        self._links[command.link] = self._domains[domain_of(command.link)] = link
         address = endpoint
         if endpoint.startswith("tcp://"):
             port = split_address(endpoint.partition("://")[2])[1]
@@ -176,12 +181,12 @@ class LinkSockets:
         reasons = []
         if near and ("ipc" in transports or "shm" in transports):
             try:
-                return sockets.link_push(self._context, [self._path(link)], link)
+                return sockets.link_push(self._context, [self._path(link)], domain_of(link))
             except OSError as error:
                 reasons.append(f"over ipc: {error.strerror or error}")
         if "tcp" in transports:
             try:
-                return sockets.link_push(self._context, self._ports(), link, self._key)
+                return sockets.link_push(self._context, self._ports(), domain_of(link), self._key)
             except (OSError, InvalidArgumentError) as error:
                 reasons.append(f"over tcp: {getattr(error, 'strerror', None) or error}{self._hint()}")
         raise OSError(errno.EADDRNOTAVAIL, "; ".join(reasons))
@@ -215,6 +220,7 @@ class LinkSockets:
         if handover is not None:
             handover.close()
         link = self._links.pop(command.link, None)
+        self._domains.pop(domain_of(command.link), None)
         self._far.pop(command.link, None)
         self._hosts.pop(command.link, None)
         if link is None:
@@ -233,24 +239,37 @@ class LinkSockets:
             return
         link = self._links.get(command.link)
         if link is not None:
-            link.queue.append(_message(link, command.header, command.frames))
+            message = _message(link, command.header, command.frames)
+            size = sum(memoryview(frame).nbytes for frame in message)
+            link.queue.append((message, size))
+            link.queued_bytes += size
             if len(link.queue) == 1:
                 self._drain(command.link)
+            elif link.queued_bytes > MOST_QUEUED_BYTES:
+                self._give_up(command.link, link)
+
+    def _give_up(self, name: str, link: PushSocket) -> None:
+        """Ends a link over which more was asked for than is taken."""
+        text = f"{link.queued_bytes} bytes that its client has asked for wait to be taken"
+        self._rejects.count(name, "a data socket", f"its client takes nothing: {text}")
+        link.queue.clear()
+        link.queued_bytes = 0
+        self._report(c.LinkBroken(name, text))
 
     def _drain(self, name: str) -> None:
         link = self._links[name]
         while link.queue:
             try:
-                link.socket.send_multipart(link.queue[0], zmq.NOBLOCK, copy=False)
+                link.socket.send_multipart(link.queue[0][0], zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 self._loop.write(link.socket, lambda: self._drain(name))
                 return
-            link.queue.popleft()
+            link.queued_bytes -= link.queue.popleft()[1]
         self._loop.write(link.socket, None)
 
-    def is_client(self, name: str, mechanism: bytes, credentials: list[bytes]) -> bool:
+    def is_client(self, domain: str, mechanism: bytes, credentials: list[bytes]) -> bool:
         """Whether a peer that wants to connect to a link is its client: it has the secret that this one was told."""
-        link = self._links.get(name)
+        link = self._domains.get(domain)
         if link is None:
             return False
         if link.public:
@@ -264,6 +283,15 @@ class LinkSockets:
             self.unbind(c.UnbindLink(name))
         if self._folder is not None:
             self._folder.close()
+
+
+def domain_of(link: str) -> str:
+    """The ZAP domain of a link. Clients choose the names of links, which may be of any length and look like anything.
+
+    >>> domain_of("control") == domain_of("link"), len(domain_of("x" * 1000))
+    (False, 37)
+    """
+    return f"link-{hashlib.blake2b(link.encode(), digest_size=16).hexdigest()}"
 
 
 def _message(link: PushSocket, header: m.OnLink, frames: Any) -> list[Any]:
