@@ -6,7 +6,7 @@ ARGS ?=
 SHARED := -n auto --maxprocesses 4 --dist worksteal
 
 .NOTPARALLEL:
-.PHONY: demo test test-full test-tfdata simulate coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build clean
+.PHONY: demo test test-full test-tfdata simulate coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-attacks build clean
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 test-full: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --full $(ARGS)
@@ -22,6 +22,7 @@ bench-quick: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks run --qui
 bench-curves: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks curves $(ARGS)
 bench-publish: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks publish $(ARGS)
 bench-dataset: .venv-bench/.ready ; TF_CPP_MIN_LOG_LEVEL=3 .venv-bench/bin/python benchmarks/dataset.py $(ARGS)
+bench-attacks: .venv/.run-ready ; $(BIN)/python -m benchmarks.attacks $(ARGS)
 build: .venv/.dev-ready ; rm -rf build dist && $(BIN)/python -m build
 clean: ; rm -rf .venv .venv-tfdata .venv-bench build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
