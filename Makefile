@@ -7,7 +7,7 @@ LOCK := requirements-dev.lock
 SHARED := -n auto --maxprocesses 4 --dist worksteal
 
 .NOTPARALLEL:
-.PHONY: demo test test-full test-tfdata simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build locked lock audit clean
+.PHONY: demo test test-full test-tfdata simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build locked lock audit clean bench-attacks
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 test-full: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --full $(ARGS)
@@ -24,6 +24,7 @@ bench-quick: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks run --qui
 bench-curves: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks curves $(ARGS)
 bench-publish: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks publish $(ARGS)
 bench-dataset: .venv-bench/.ready ; TF_CPP_MIN_LOG_LEVEL=3 .venv-bench/bin/python benchmarks/dataset.py $(ARGS)
+bench-attacks: .venv/.run-ready ; $(BIN)/python -m benchmarks.attacks $(ARGS)
 build: .venv/.dev-ready ; rm -rf build dist && $(BIN)/python -m build
 # The exact packages of the lock, by their hashes, instead of the newest ones: before any of the above, as .ci/run does.
 locked: .venv/.locked-ready

@@ -1,0 +1,155 @@
+"""A service that is attacked, and whoever attacks it, on real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+
+from benchmarks.attackers import with_key
+from tests.service.conftest import Service, make_service, service, wait_until
+from zmqdata import Dataset, use_key_file, wire
+from zmqdata import messages as m
+from zmqdata.transport import keys
+from zmqdata.transport.keys import Key, own_key
+
+__all__ = ["Peer", "Service", "make_service", "service", "wait_until"]
+
+PATIENCE = 10_000
+NOTHING_COMES = 50
+"""Milliseconds in which what must not come would have come, on one machine."""
+
+
+class Peer:
+    """Somebody with a key who says whatever it likes.
+
+    Args:
+        endpoint: of a server.
+        key: what it shows.
+    """
+
+    def __init__(self, endpoint: str, key: Key | None = None) -> None:
+        self._context = zmq.Context()
+        self._socket = with_key(self._context, endpoint, key or own_key())
+
+    def say(self, message: m.Message) -> None:
+        """Sends a message."""
+        self._socket.send_multipart(wire.pack(message))
+
+    def send(self, *frames: bytes) -> None:
+        """Sends anything."""
+        self._socket.send_multipart(frames)
+
+    def answer(self) -> m.Message:
+        """The next answer."""
+        assert self._socket.poll(PATIENCE), "no answer"
+        return wire.to_client.control(self._socket.recv_multipart())
+
+    def answers(self) -> list[m.Message]:
+        """All that was answered before a question that is asked now."""
+        self.say(m.RequestStatus("the last"))
+        found: list[m.Message] = []
+        while not isinstance(answer := self.answer(), m.StatusReported):
+            found.append(answer)
+        return found
+
+    def ask(self, message: m.Message) -> m.Message:
+        """The answer to a message."""
+        self.say(message)
+        return self.answer()
+
+    def link(self, name: str, client: str, ticket: int = 0, **options: Any) -> zmq.Socket[bytes]:
+        """A data connection, opened and connected as a client does."""
+        opened = self.ask(m.OpenLink(client, name, "", 0, "", ("tcp",), ticket=ticket, **options))
+        assert isinstance(opened, m.LinkOpened), opened
+        pull = self._context.socket(zmq.PULL)
+        pull.linger = 0
+        secret, key = opened.secret.encode(), own_key()
+        pull.curve_publickey, pull.curve_secretkey = zmq.curve_public(secret), secret
+        pull.curve_serverkey = key.server("worker")
+        pull.connect(opened.address)
+        return pull
+
+    def close(self) -> None:
+        """Is gone."""
+        self._context.destroy(linger=0)
+
+
+@pytest.fixture(autouse=True)
+def no_faults(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whatever peers say, it brings no server to an error that nobody has thought of."""
+    yield
+    assert not [record for record in caplog.get_records("call") if "unexpected error" in record.getMessage()]
+
+
+@pytest.fixture
+def make_peer() -> Iterator[Callable[..., Peer]]:
+    """Makes peers that are gone with the test."""
+    made: list[Peer] = []
+
+    def make(endpoint: str, key: Key | None = None) -> Peer:
+        made.append(Peer(endpoint, key))
+        return made[-1]
+
+    yield make
+    for peer in made:
+        peer.close()
+
+
+@pytest.fixture
+def roles(tmp_path: Path) -> Iterator[dict[str, Key]]:
+    """A key for each role; this process shows that of a client."""
+    for role, key in keys.new_roles().items():
+        keys.save(tmp_path / f"{role}.key", key)
+    use_key_file(tmp_path / "client.key")
+    yield {role: keys.load(tmp_path / f"{role}.key") for role in keys.ROLES}
+    use_key_file()
+
+
+@pytest.fixture
+def divided(make_service: Callable[..., Service], roles: dict[str, Key]) -> Service:
+    """A service whose processes have the keys of their roles."""
+    return make_service(key_file=roles["dispatcher"].path, worker_options={"key_file": roles["worker"].path})
+
+
+def servers(service: Service) -> list[Any]:
+    """The dispatcher, and a worker."""
+    return [service.dispatcher._shell, service.workers[0]._shell]
+
+
+def endpoints(service: Service) -> list[str]:
+    """Their addresses."""
+    return [service.target, service.workers[0].address]
+
+
+def check_serves(service: Service, count: int = 200) -> None:
+    """Everybody else reads as if nothing had been."""
+    ds = service.read(Dataset.range(count).map(lambda x: x), data_transfer_protocol="tcp")
+    assert sorted(int(x) for x in ds) == list(range(count))
+
+
+def kinds(shell: Any) -> set[str]:
+    """What was dropped, in kinds."""
+    return set(shell.rejects.counts)
+
+
+def examples(messages: Sequence[type[m.Message]]) -> Iterator[m.Message]:
+    """A message of each kind, whose fields say nothing in particular."""
+    for kind in messages:
+        yield kind(**{one.name: _example(one.type) for one in msgspec.structs.fields(kind) if one.required})
+
+
+def _example(kind: Any) -> Any:
+    kind = getattr(kind, "__origin__", kind) if hasattr(kind, "__metadata__") else kind
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind(**{one.name: _example(one.type) for one in msgspec.structs.fields(kind) if one.required})
+    plain = {str: "x", int: 0, float: 0.0, bytes: b"", bool: False}
+    if kind in plain:
+        return plain[kind]
+    if getattr(kind, "__origin__", None) in (tuple, dict):
+        return kind.__origin__()
+    return None

@@ -1,0 +1,241 @@
+"""Facts about peers with a client's key who speak for others, or want what is others': they change and get nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.hostile.conftest import NOTHING_COMES, Peer, Service, check_serves, servers, wait_until
+from zmqdata import Dataset
+from zmqdata import messages as m
+from zmqdata.client.calls import status
+
+COUNT = 100_000
+MOST = 1 << 53
+
+
+@pytest.fixture
+def reading(service: Service) -> Any:
+    """An iterator that is in the middle of reading, and is read to its end afterwards."""
+    it = iter(service.read(Dataset.range(COUNT).map(lambda x: x), job_name="own", data_transfer_protocol="tcp"))
+    found = [int(next(it))]
+    yield it
+    found += [int(x) for x in it]
+    assert sorted(found) == list(range(COUNT))
+
+
+def tasks_of(service: Service) -> list[tuple[int, int]]:
+    """What anybody could guess: numbers and attempts of all tasks."""
+    return [(task["task"], task["attempt"]) for task in status(service.target)["tasks"]]
+
+
+def names_for(service: Service) -> list[str]:
+    """Names for the client of a job, as somebody may guess or read them."""
+    shown = status(service.workers[0].address, role="worker")["clients"]
+    return [*shown, *(f"{one}-1" for one in shown), secrets.token_hex(16), "", "client", "0"]
+
+
+def test_a_made_up_client_is_unknown(service: Service, reading: Any, make_peer: Callable[..., Peer]) -> None:
+    """Its goodbyes, reports and heartbeats are refused, or answered without having changed anything."""
+    peer = make_peer(service.target)
+    everything = dict.fromkeys((task for task, _ in tasks_of(service)), ((0, MOST),))
+    before = status(service.target)["jobs"]
+    for name in names_for(service):
+        assert isinstance(peer.ask(m.ClientHeartbeat(name, 0, 1, everything, done=True)), m.RequestRefused)
+        assert isinstance(peer.ask(m.CloseIteration(name, 1, everything)), m.IterationClosed)
+        for task, attempt in tasks_of(service):
+            peer.say(m.HoldingsReported(name, task, attempt, ((0, MOST),)))
+    assert all(isinstance(one, m.IterationClosed | m.RequestRefused) for one in peer.answers())
+    (job,) = status(service.target)["jobs"]
+    assert (job["clients"], job["finished"]) == (before[0]["clients"], False)
+
+
+def test_reports_count_for_ones_own_job_only(service: Service, reading: Any, make_peer: Callable[..., Peer]) -> None:
+    """Who reads a job of its own says that it was handed all of another one's: nobody believes it."""
+    peer = make_peer(service.target)
+    dataset_id = status(service.target)["jobs"][0]["dataset_id"]
+    opened = peer.ask(m.OpenIteration("thief", m.JobParameters("another", dataset_id, "DYNAMIC"), 0))
+    assert isinstance(opened, m.IterationOpened)
+    mine = {place.task for place in opened.task_list.tasks}
+    others = [task for task, _ in tasks_of(service) if task not in mine]
+    assert others
+    beat = m.ClientHeartbeat("thief", 0, 1, dict.fromkeys(others, ((0, MOST),)))
+    peer.say(beat)
+    peer.say(m.HoldingsReported("thief", others[0], 1, ((0, MOST),)))
+    peer.say(m.CloseIteration("thief", 2, beat.delivered))
+    wait_until(lambda: any(isinstance(one, m.IterationClosed) for one in peer.answers()), "it is heard")
+
+
+def test_links_are_spoken_for_by_their_clients_alone(
+    service: Service, reading: Any, make_peer: Callable[..., Peer]
+) -> None:
+    """Whoever guesses names closes no link, moves no credit, and takes over nobody's."""
+    shell = servers(service)[1]
+    wait_until(lambda: shell.links._links, "a link")
+    peer = make_peer(service.workers[0].address)
+    before = {name: (link.seen, link.peer) for name, link in shell.core.links.by_name.items()}
+    grant = tuple(m.StreamGrant(*key, MOST, MOST, MOST, MOST) for key in tasks_of(service))
+    for name in names_for(service):
+        peer.say(m.Grant(name, MOST, grant))
+        peer.say(m.CloseLink(name))
+    answers = peer.answers()
+    assert {type(one) for one in answers} == {m.LinkRefused}
+    assert shell.core.links.by_name.keys() == before.keys()
+    assert not any(link.peer == peer for link in shell.core.links.by_name.values())
+
+
+def test_another_jobs_elements_are_not_given_away(
+    service: Service, reading: Any, make_peer: Callable[..., Peer]
+) -> None:
+    """Neither for a guessed task, nor for a ticket of another job, nor for a guessed one."""
+    dataset_id = status(service.target)["jobs"][0]["dataset_id"]
+    asker = make_peer(service.target)
+    opened = asker.ask(m.OpenIteration("other", m.JobParameters("another", dataset_id, "DYNAMIC"), 0))
+    assert isinstance(opened, m.IterationOpened)
+    mine = {place.task for place in opened.task_list.tasks}
+    keys = [key for key in tasks_of(service) if key[0] not in mine]
+    pulls = []
+    for number, ticket in enumerate([0, 1, opened.task_list.ticket, opened.task_list.ticket + 1, opened.iteration]):
+        peer = make_peer(service.workers[0].address)
+        name = f"thief-{number}"
+        pulls.append(peer.link(f"{name}-1", name, ticket))
+        grants = tuple(m.StreamGrant(*key, MOST, MOST, 0) for key in keys)
+        assert isinstance(peer.ask(m.Grant(f"{name}-1", 0, grants)), m.LinkReported)
+    assert not any(pull.poll(NOTHING_COMES) for pull in pulls)
+    thieves = {f"thief-{number}" for number in range(len(pulls))}
+    tasks = servers(service)[1].core.tasks.values()
+    assert not any(thieves & task.dealing.streams.keys() for task in tasks)
+    asker.say(m.CloseIteration("other", 0, {}))
+
+
+def test_a_joined_job_is_read_with_its_ticket(service: Service, make_peer: Callable[..., Peer]) -> None:
+    """Somebody else's implementation of a client gets elements as ours does."""
+    it = iter(service.read(Dataset.range(10), "parallel_epochs", job_name="shared"))
+    next(it)
+    dataset_id = status(service.target)["jobs"][0]["dataset_id"]
+    asker, peer = make_peer(service.target), make_peer(service.workers[0].address)
+    job = m.JobParameters("mine", dataset_id, "OFF")
+    opened = asker.ask(m.OpenIteration("me", job, 0))
+    assert isinstance(opened, m.IterationOpened)
+    while not (places := [one for one in opened.task_list.tasks if one.address == service.workers[0].address]):
+        opened = asker.ask(m.OpenIteration("me", job, 0))
+        assert isinstance(opened, m.IterationOpened)
+    pull = peer.link("me-1", "me", opened.task_list.ticket)
+    peer.say(m.Grant("me-1", 0, (m.StreamGrant(places[0].task, places[0].attempt, 10, 1 << 20, 0),)))
+    assert pull.poll(10_000)
+    asker.say(m.CloseIteration("me", 0, {}))
+    it.close()
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        (-1, -1, -1, -1, -1),
+        (MOST, MOST, MOST, MOST, MOST),
+        (-MOST, -MOST, -MOST, -MOST, -MOST),
+        (MOST, -1, -1, MOST, -MOST),
+        (0, MOST, MOST, 0, MOST),
+    ],
+)
+def test_no_grant_does_harm(service: Service, make_peer: Callable[..., Peer], stream: tuple[int, ...]) -> None:
+    """Whatever numbers somebody grants itself, in a job of its own too, everybody else is served."""
+    it = iter(service.read(Dataset.range(1_000_000), job_name="own"))
+    next(it)
+    shell = servers(service)[1]
+    (ticket,) = {task.definition.ticket for task in shell.core.tasks.values()}
+    peer = make_peer(service.workers[0].address)
+    for name, reader in (("a", m.Reader()), ("b", m.Reader(-1)), ("c", m.Reader(MOST)), ("d", m.Reader(0, "x"))):
+        peer.link(f"{name}-1", name, ticket, reader=reader)
+        for task, attempt in [*tasks_of(service), (-1, -1), (MOST, MOST)]:
+            for links in (0, MOST):
+                peer.say(m.Grant(f"{name}-1", MOST, (m.StreamGrant(task, attempt, *stream),), links))
+        assert {type(one) for one in peer.answers()} <= {m.LinkReported}
+    negative = min(stream) < 0
+    assert (shell.rejects.total > 0) == negative
+    it.close()
+    check_serves(service)
+
+
+def test_no_report_does_harm(service: Service, make_peer: Callable[..., Peer]) -> None:
+    """Whatever somebody reports of a job of its own, everybody else is served, and is told how things stand."""
+    it = iter(service.read(Dataset.range(1_000_000), job_name="own"))
+    next(it)
+    dataset_id = status(service.target)["jobs"][0]["dataset_id"]
+    most, least = MOST, -MOST
+    for mode, consumers in (("DYNAMIC", None), ("OFF", None), ("DYNAMIC", 2)):
+        name, peer = f"{mode}{consumers}", make_peer(service.target)
+        job = m.JobParameters(name, dataset_id, mode, consumers, finite="drop" if consumers else None)
+        opened = peer.ask(m.OpenIteration(name, job, 0, m.Reader(0 if consumers else None)))
+        assert isinstance(opened, m.IterationOpened), opened
+        for numbers in ((most, most, most, most), (least, least, least, least), (0, most, least, 1)):
+            for ranges in (((0, most), (least, 0)), ((5, 2),), ((most, least),), ((0, 0),), ((0, most),) * 100):
+                delivered = dict.fromkeys((task["task"] for task in status(service.target)["tasks"]), ranges)
+                peer.say(m.ClientHeartbeat(name, numbers[0], numbers[1], delivered, *numbers[1:], repeats=numbers[0]))
+        peer.say(m.OpenIteration(f"{name}-2", job, most, m.Reader(most if consumers else None)))
+        peer.say(m.OpenIteration(f"{name}-3", job, least, m.Reader(-1)))
+        assert peer.answers()
+    assert status(service.target)["jobs"]
+    it.close()
+    check_serves(service)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_consumers": 1 << 40, "finite": "drop"},
+        {"num_consumers": 1, "finite": "drop", "num_tasks": 1 << 40},
+        {"num_consumers": -1},
+        {"num_consumers": 1, "finite": "drop", "num_tasks": -(1 << 40)},
+    ],
+)
+def test_no_job_is_of_any_size(service: Service, make_peer: Callable[..., Peer], changes: dict[str, Any]) -> None:
+    """What would take all memory by its numbers is refused before anything is made of it."""
+    peer = make_peer(service.target)
+    registered = peer.ask(_dataset())
+    assert isinstance(registered, m.DatasetRegistered)
+    job = m.JobParameters("large", registered.dataset_id, "DYNAMIC", **changes)
+    assert isinstance(peer.ask(m.OpenIteration("c", job, 0, m.Reader(0))), m.RequestRefused)
+    assert not servers(service)[0].core.state.jobs
+    check_serves(service)
+
+
+def test_numbers_beyond_64_bits_are_no_numbers(service: Service, make_peer: Callable[..., Peer]) -> None:
+    """Nor are infinities, texts, nothing and truth: none of it is decoded."""
+    peer = make_peer(service.workers[0].address)
+    shell = servers(service)[1]
+    beyond = b"\xc4\x09" + b"\xff" * 9
+    for number in (b"\xcb\x7f\xf0\0\0\0\0\0\0", beyond, b"\xa1x", b"\xc0", b"\xc3"):
+        grant = b"\x84\xa4type\xa5Grant\xa4link\xa1l\xa4seen" + number + b"\xa7streams\x90"
+        peer.send(b"ZD1", grant)
+    wait_until(lambda: shell.rejects.total == 5, "all were dropped")
+    check_serves(service)
+
+
+def test_names_are_short(service: Service, make_peer: Callable[..., Peer]) -> None:
+    """Neither dispatcher nor worker keeps a name of megabytes, or shows it in its refusal."""
+    long = "x" * 1_000_001
+    peer = make_peer(service.workers[0].address)
+    for link, client, reader in ((long, "c", m.Reader()), ("l", long, m.Reader()), ("l", "c", m.Reader(None, long))):
+        refused = peer.ask(m.OpenLink(client, link, "", 0, "", ("tcp",), reader))
+        assert isinstance(refused, m.LinkRefused)
+        assert (refused.error, len(refused.link + refused.text) < 3_000) == ("InvalidArgumentError", True)
+    assert not servers(service)[1].core.links.by_client
+    asker = make_peer(service.target)
+    registered = asker.ask(_dataset())
+    assert isinstance(registered, m.DatasetRegistered)
+    job = m.JobParameters(long, registered.dataset_id, "DYNAMIC")
+    short = m.JobParameters("j", registered.dataset_id, "DYNAMIC")
+    for ask in (m.OpenIteration("c", job, 0), m.OpenIteration(long, short, 0)):
+        assert isinstance(asker.ask(ask), m.RequestRefused)
+    assert not servers(service)[0].core.state.jobs
+
+
+def _dataset() -> m.RegisterDataset:
+    pipeline = b"nobody opens this"
+    digest = hashlib.sha256(pipeline).hexdigest()
+    description = m.DatasetDescription(digest, "f:1", (), "", None, -2, None, "3.11", "0")
+    return m.RegisterDataset("r", None, description, pipeline)

@@ -1,0 +1,173 @@
+"""Facts about peers without the right key: nothing that they say is decoded, and nothing is sent to them."""
+
+from __future__ import annotations
+
+import socket as plain
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from benchmarks.attackers import place_of, recorded
+from tests.hostile.conftest import (
+    NOTHING_COMES,
+    Peer,
+    Service,
+    check_serves,
+    endpoints,
+    examples,
+    kinds,
+    servers,
+    wait_until,
+)
+from zmqdata import Dataset, wire
+from zmqdata import messages as m
+from zmqdata.transport import sockets
+from zmqdata.transport.keys import Key, new_key, own_key
+
+UNREADABLE = [b"ZD1", b"\xc1"]
+"""Whoever tried to decode this would have counted it."""
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]]:
+    """Makes a stranger's sockets, each with a monitor that tells of the end of its connection, or of a good start."""
+    context, made = zmq.Context(), []
+    ended = zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.DISCONNECTED
+
+    def connect(
+        endpoint: str, show: Callable[[zmq.Socket[bytes]], None], kind: int = zmq.DEALER, until: int = ended
+    ) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+        socket = context.socket(kind)
+        socket.linger = 0
+        show(socket)
+        made.append(socket)
+        monitor = socket.get_monitor_socket(until | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL)
+        socket.connect(endpoint)
+        return socket, monitor
+
+    yield connect
+    for socket in made:
+        socket.disable_monitor()
+    context.destroy(linger=0)
+
+
+def shows_nothing(socket: zmq.Socket[bytes]) -> None:
+    """No key at all."""
+
+
+def shows_a_password(socket: zmq.Socket[bytes]) -> None:
+    """What opens links over paths."""
+    socket.plain_username, socket.plain_password = b"control", own_key().secret.encode()
+
+
+def shows_another_key(socket: zmq.Socket[bytes]) -> None:
+    """A key that nobody lets in, with the right one of the server."""
+    socket.curve_publickey, socket.curve_secretkey = new_key().pair
+    socket.curve_serverkey = own_key().server("worker")
+
+
+def shows_the_key(socket: zmq.Socket[bytes]) -> None:
+    """As everybody does who is let in."""
+    socket.curve_publickey, socket.curve_secretkey = own_key().pair
+    socket.curve_serverkey = own_key().server("worker")
+
+
+def mistakes_the_server(socket: zmq.Socket[bytes]) -> None:
+    """The right key, with a wrong one of the server: who looks for another one."""
+    socket.curve_publickey, socket.curve_secretkey = own_key().pair
+    socket.curve_serverkey = new_key().pair[0]
+
+
+STRANGERS = [shows_nothing, shows_a_password, shows_another_key, mistakes_the_server]
+
+
+@pytest.mark.parametrize("show", STRANGERS, ids=lambda one: one.__name__)
+def test_strangers_say_nothing_and_hear_nothing(
+    service: Service, connect: Callable[..., Any], show: Callable[[zmq.Socket[bytes]], None]
+) -> None:
+    """At none of the doors: the dispatcher's, the worker's, and that of a link. Nothing of theirs is decoded."""
+    it = iter(service.read(Dataset.range(100_000).map(lambda x: x), data_transfer_protocol="tcp"))
+    found = [int(next(it))]
+    links = [link.endpoint for shell in servers(service)[1:] for link in shell.links._links.values()]
+    assert links
+    tried = [connect(one, show) for one in endpoints(service)] + [connect(one, show, zmq.PULL) for one in links]
+    for socket, _ in tried[: len(endpoints(service))]:
+        socket.send_multipart(UNREADABLE)
+        socket.send_multipart(wire.pack(m.RequestStatus("r")))
+    assert all(monitor.poll(10_000) for _, monitor in tried), "nobody refused it"
+    assert not any(socket.poll(NOTHING_COMES) for socket, _ in tried)
+    found += [int(x) for x in it]
+    assert sorted(found) == list(range(100_000))
+    for shell in servers(service):
+        assert kinds(shell) <= {"a control socket: its key is not let in", "a data socket: its key is not let in"}
+
+
+def test_a_door_that_nobody_keeps_is_closed(connect: Callable[..., Any]) -> None:
+    """Where nobody is there to ask whether a key is let in, as when a server ends, none is."""
+    key = own_key()
+    with sockets.new_context() as own:
+        router, endpoint = sockets.control_router(own, "tcp://127.0.0.1:0", 10_000, key=key)
+        peer, monitor = connect(endpoint, shows_the_key, until=zmq.Event.HANDSHAKE_SUCCEEDED)
+        peer.send(b"hello")
+        assert parse_monitor_message(monitor.recv_multipart())["event"] == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+        assert not router.poll(NOTHING_COMES)
+        router.close(linger=0)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_what_was_recorded_says_nothing_again(service: Service, which: int) -> None:
+    """The bytes of a connection of somebody who is let in, played again: keys are new for each connection."""
+    endpoint, shell = endpoints(service)[which], servers(service)[which]
+    said = recorded(endpoint, own_key(), wire.pack(m.RequestStatus("r")))
+    whole, marks = len(said), [64, 64 + 202, len(said)]
+    assert whole > marks[1]
+    before = shell.rejects.total
+    for at in marks:
+        with plain.create_connection(place_of(endpoint), 10.0) as again:
+            again.sendall(said[:at])
+            again.shutdown(plain.SHUT_WR)
+            heard = b""
+            while part := again.recv(1 << 16):
+                heard += part
+        # A greeting, and a welcome to whoever says hello; never a word behind that, which would be encrypted messages.
+        assert len(heard) <= 64 + 170
+    assert shell.rejects.total == before
+    check_serves(service)
+
+
+def test_roles_are_kept_apart(divided: Service, roles: dict[str, Key], make_peer: Callable[..., Peer]) -> None:
+    """None of a worker's messages is taken from a client, and none of a client's from a worker."""
+    both = {"client": m.FromClient.__args__, "worker": m.FromWorker.__args__}
+    shell, state = servers(divided)[0], str(servers(divided)[0].core.state)
+    for role, other in (("client", "worker"), ("worker", "client")):
+        peer = make_peer(divided.target, roles[role])
+        for message in examples(both[other]):
+            peer.say(message)
+        wanted = {f"a {role}'s key may not be used for {one.__name__}" for one in both[other]}
+        wait_until(lambda wanted=wanted: wanted <= {one.partition(": ")[2] for one in kinds(shell)}, "all were refused")
+    assert str(shell.core.state) == state
+    assert divided.dispatcher.num_workers() == 2
+    check_serves(divided)
+
+
+@pytest.mark.parametrize("role", ["worker", "dispatcher"])
+def test_nobody_but_clients_opens_links(
+    divided: Service, roles: dict[str, Key], make_peer: Callable[..., Peer], role: str
+) -> None:
+    """A worker takes nothing from another worker; who shows the dispatcher's key on its own socket is no dispatcher."""
+    key, shell = roles[role], servers(divided)[1]
+    # The key of the server comes first in what a peer knows.
+    known = (next(one for one in roles["client"].known if one.role == "worker"), *key.known)
+    peer = make_peer(divided.workers[0].address, Key(key.cluster, key.public, key.secret, known))
+    for message in examples(m.ToWorker.__args__):
+        peer.say(message)
+    if role == "dispatcher":
+        wait_until(lambda: shell.rejects.total >= len(m.ToWorker.__args__), "all were refused")
+    else:
+        wait_until(lambda: shell.rejects.total, "it was refused")
+    assert not shell.core.links.by_client
+    assert not shell.core.tasks
+    check_serves(divided)
