@@ -38,6 +38,8 @@ from zmqdata.transport import sockets
 from zmqdata.transport.keys import load, own_key
 from zmqdata.worker import links
 
+pytestmark = pytest.mark.full
+
 FEW = 200
 MOST_MORE = 1 << 30
 """Bytes by which a server may grow under any attack. One without bounds would take that in a second or two."""

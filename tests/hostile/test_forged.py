@@ -14,6 +14,8 @@ from zmqdata import Dataset
 from zmqdata import messages as m
 from zmqdata.client.calls import status
 
+pytestmark = pytest.mark.full
+
 COUNT = 100_000
 MOST = 1 << 53
 

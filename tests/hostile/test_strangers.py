@@ -27,6 +27,8 @@ from zmqdata import messages as m
 from zmqdata.transport import sockets
 from zmqdata.transport.keys import Key, new_key, own_key
 
+pytestmark = pytest.mark.full
+
 UNREADABLE = [b"ZD1", b"\xc1"]
 """Whoever tried to decode this would have counted it."""
 
