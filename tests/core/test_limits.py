@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
+from tests.core.test_datasets import DESCRIPTION as SHELVED
+from tests.core.test_datasets import Shelf, digest
 from tests.core.test_dispatcher import Cluster
+from tests.core.test_incarnations import Desk as Waiting
 from tests.core.test_jobs import DESCRIPTION, JOB, Desk
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core import admission, datasets, dispatcher
+from zmqdata.core import admission, datasets, dispatcher, incarnations, jobs
 from zmqdata.core.limits import MOST_CHARACTERS
+from zmqdata.splits import FileSplits
 
 LONG = "x" * (MOST_CHARACTERS + 1)
 
 
 @pytest.mark.parametrize(
-    ("client", "job", "cache_id", "error"),
+    ("client", "job", "cache_id", "mode", "error"),
     [
-        (LONG, "job", "", "The name of a client has at most 1000 characters, got 1001"),
-        ("k", LONG, "", "The name of a job has"),
-        ("k", "job", LONG, "The name of a trainer has"),
+        (LONG, "job", "", "DYNAMIC", "The name of a client has at most 1000 characters, got 1001"),
+        ("k", LONG, "", "DYNAMIC", "The name of a job has"),
+        ("k", "job", LONG, "DYNAMIC", "The name of a trainer has"),
+        ("k", "job", "", LONG, "The name of a processing_mode has"),
     ],
 )
-def test_long_names_are_refused(client: str, job: str, cache_id: str, error: str) -> None:
-    """Of clients, jobs and trainers."""
+def test_long_names_are_refused(client: str, job: str, cache_id: str, mode: str, error: str) -> None:
+    """Of clients, jobs and trainers, and in a job's parameters."""
     desk = Desk()
-    ask = m.OpenIteration(client, m.JobParameters(job, "dataset", "DYNAMIC"), 0, m.Reader(trainer_id=cache_id))
+    ask = m.OpenIteration(client, m.JobParameters(job, "dataset", mode), 0, m.Reader(trainer_id=cache_id))
     desk.jobs.open("peer", ask, 0.0)
     refusal = desk.only(m.RequestRefused)
     assert (refusal.error, refusal.text[: len(error)]) == ("InvalidArgumentError", error)
@@ -92,3 +98,60 @@ def test_others_know_a_client_by_another_name() -> None:
     opened = desk.only(m.IterationOpened)
     assert opened.task_list.readers == (m.shown_name("secret"),)
     assert "secret" not in str(opened.task_list)
+
+
+def test_descriptions_of_datasets_have_so_many_bytes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known of datasets, and pipelines that come along, count; one that is gone makes room again."""
+    monkeypatch.setattr(datasets, "MOST_REGISTERED_BYTES", 1_000)
+    shelf = Shelf(gc_timeout=60.0)
+    large = FileSplits(("file" * 100,) * 3, False, 0)
+    for pipeline, sources in ((b"x" * 1_000, ()), (b"", (large,))):
+        description = structs.replace(SHELVED, digest="2" * 64, sources=sources)
+        shelf.datasets.register("peer", m.RegisterDataset("request", None, description, pipeline), 0.0)
+        refusal = shelf.only(m.RequestRefused)
+        assert (refusal.error, "together they have 1000 at most" in refusal.text) == ("ResourceExhaustedError", True)
+    refused = None
+    for number in range(1, 10):
+        shelf.register(None, digest=digest(number))
+        refused = [one for one in shelf.done() if isinstance(one, m.RequestRefused)]
+        if refused:
+            break
+    assert refused
+    assert len(shelf.names) > 2
+    for now in (1_000.0, 2_000.0):
+        shelf.datasets.collect_unused(now)
+    shelf.done()
+    assert shelf.own(9)
+
+
+def test_a_connection_has_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more through the same is refused, through another it is not."""
+    monkeypatch.setattr(jobs, "MOST_CLIENTS_OF_PEER", 2)
+    desk = Desk()
+    for client, peer in (("k", "one"), ("l", "one"), ("m", "two")):
+        desk.jobs.open(peer, m.OpenIteration(client, JOB, 0), 0.0)
+        assert desk.only(m.IterationOpened).client == client
+    desk.jobs.open("one", m.OpenIteration("n", JOB, 0), 0.0)
+    assert desk.only(m.RequestRefused).text.startswith("There are 2 clients of this connection already")
+    desk.close("k")
+    desk.done()
+    desk.jobs.open("one", m.OpenIteration("n", JOB, 0), 0.0)
+    assert desk.only(m.IterationOpened).client == "n"
+
+
+def test_states_that_wait_have_so_many_bytes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is refused until others are gone; one that is brought again counts once."""
+    waiting = Waiting()
+    size = len(waiting.bring("one", 0))
+    monkeypatch.setattr(incarnations, "MOST_WAITING_BYTES", size + 10)
+    for _ in range(3):
+        waiting.bring("one", 0)
+    waiting.bring("two", 0, "other")
+    refusal = waiting.refusal("two")
+    assert refusal is not None
+    assert refusal.error == "ResourceExhaustedError"
+    assert f"the states that wait already have {size}, and together" in refusal.text
+    assert waiting.refusal("one") is None
+    waiting.wait(20.5)
+    waiting.bring("three", 0, "other")
+    assert waiting.refusal("three") is None

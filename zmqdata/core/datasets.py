@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import DropPipeline, Peer, StorePipeline
-from zmqdata.core.limits import MOST_DATASETS, too_long, too_many
+from zmqdata.core.limits import MOST_DATASETS, MOST_REGISTERED_BYTES, too_long, too_many
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.parts import UNUSED_FOR, Parts
 from zmqdata.errors import InvalidArgumentError, NotFoundError, ProtocolError, ResourceExhaustedError
@@ -29,11 +31,12 @@ class Datasets:
         self.gc_timeout = gc_timeout
         self.used_at: dict[str, float] = {}
         self.parts = Parts(out)
+        self._sizes: dict[str, int] = {}
 
     def register(self, peer: Peer, ask: m.RegisterDataset, now: float) -> None:
         """Stores a pipeline, or finds it stored already; asks for parts that are not here."""
         known, digest = self.out.state.datasets, ask.description.digest
-        if mistake := _mistake(ask.description) or too_long("dataset", ask.dataset_id or ""):
+        if mistake := _mistake(ask.description) or too_long({"name of a dataset": ask.dataset_id or ""}):
             self.out.refuse(peer, ask.request, InvalidArgumentError, mistake)
             return
         found = ask.dataset_id
@@ -46,7 +49,7 @@ class Datasets:
         elif found in known and known[found].fingerprint != ask.description.fingerprint:
             text = f"dataset {found} is registered again with other content, which is not taken: the first one stays"
             self.out.note("warning", text)
-        many = too_many("datasets", len(known), MOST_DATASETS) if found not in known else ""
+        many = (too_many("datasets", len(known), MOST_DATASETS) or self._too_large(ask)) if found not in known else ""
         if many:
             self.out.refuse(peer, ask.request, ResourceExhaustedError, many)
             return
@@ -61,11 +64,24 @@ class Datasets:
             found = found or self._free_id()
             if ask.pipeline:
                 self.out.commands.append(StorePipeline(digest, ask.pipeline))
+            self._sizes[found] = _size(ask.description) + len(ask.pipeline)
             self.out.commit(u.RegisterDatasetUpdate(found, ask.description, kept))
         elif kept and found not in self.out.state.kept:
             self.out.commit(u.RegisterDatasetUpdate(found, known[found], kept))
         self.used_at[found] = now
         self.out.send(peer, m.DatasetRegistered(ask.request, found))
+
+    def _too_large(self, ask: m.RegisterDataset) -> str:
+        known = self.out.state.datasets
+        self._sizes = {name: self._sizes.get(name) or _size(one) for name, one in known.items()}
+        there, size = sum(self._sizes.values()), _size(ask.description) + len(ask.pipeline)
+        if there + size <= MOST_REGISTERED_BYTES:
+            return ""
+        return (
+            f"The description of this dataset has {size} bytes, and those of the datasets that are registered already "
+            f"{there}; together they have {MOST_REGISTERED_BYTES} at most. Does it list very many files, or are many "
+            "registered that nobody needs?"
+        )
 
     def _free_id(self) -> str:
         number = self.out.state.next_dataset
@@ -123,6 +139,10 @@ def _structure_difference(one: m.DatasetDescription, other: m.DatasetDescription
     if None in (one.element_spec, other.element_spec):
         del pairs[0]  # what one of them could not find out, the two cannot differ in
     return " ".join(f"existing {name}: <{a}>; got <{b}>." for name, a, b in pairs if a != b)
+
+
+def _size(description: m.DatasetDescription) -> int:
+    return len(msgspec.msgpack.encode(description))
 
 
 def _spec(description: m.DatasetDescription) -> Any:

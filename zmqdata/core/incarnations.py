@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from zmqdata import messages as m
 from zmqdata.commands import Peer
 from zmqdata.core.checkpoints import joined, read_checkpoint
+from zmqdata.core.limits import MOST_WAITING_BYTES
 from zmqdata.core.liveness import Member, Roster
 from zmqdata.core.outbox import Outbox
-from zmqdata.errors import DataServiceError, FailedPreconditionError, UnavailableError
+from zmqdata.errors import DataServiceError, FailedPreconditionError, ResourceExhaustedError, UnavailableError
 
 LIVING_PATIENCE = 3.0
 """Seconds in which a reader that closes has said so, and one that has died is found out or not."""
@@ -101,6 +102,7 @@ class Incarnations:
         self.absent = absent
         self.grace = grace
         self.gatherings: dict[str, Gathering] = {}
+        self._waiting_bytes = 0  # of the states gathered, and of those that went since the last tick
 
     def offer(self, peer: Peer, ask: m.OpenIteration, now: float) -> Gathering | None:
         """Takes a part; returns all of them once the last is there and nobody reads the job any more."""
@@ -134,7 +136,7 @@ class Incarnations:
         if existing is not None and existing.save is not None:
             raise FailedPreconditionError(f"Job {job.name} is a save. Load the state under another job_name.")
         part = offer.checkpoint.part if consumer is None else consumer
-        gathering = self.gatherings.setdefault(job.name, Gathering(now))
+        gathering = self.gatherings.get(job.name) or Gathering(now)
         known = gathering.offers.get(part)
         is_taken = known is not None and not known.left and known.ask.client != offer.ask.client
         if known is not None and is_taken and now - known.heard < OFFER_PATIENCE:
@@ -144,8 +146,10 @@ class Incarnations:
             raise FailedPreconditionError(
                 f"The state of {who} of job {job.name} is being loaded by another client. Each state is for one reader."
             )
+        self._check_room(len(offer.ask.resume), 0 if known is None else len(known.ask.resume))
         gathering.rivals.pop(offer.ask.client, None)
         gathering.offers[part] = offer
+        self.gatherings[job.name] = gathering
         return ""
 
     def _is_occupied(self, gathering: Gathering, readers: list[Member], now: float) -> bool:
@@ -183,6 +187,16 @@ class Incarnations:
             if not gathering.present:
                 del self.gatherings[name]
 
+    def _check_room(self, size: int, before: int) -> None:
+        there = self._waiting_bytes - before
+        if size > before and there + size > MOST_WAITING_BYTES:
+            raise ResourceExhaustedError(
+                f"A state of {size} bytes cannot wait for those that belong to it: the states that wait already have "
+                f"{there}, and together they have {MOST_WAITING_BYTES} at most. Take states without operations that "
+                "hold elements (a smaller shuffle), or load those of one job after those of another."
+            )
+        self._waiting_bytes = there + size
+
     def tick(self, now: float) -> None:
         """Ends what has waited in vain, and forgets who asks no more."""
         for name, gathering in list(self.gatherings.items()):
@@ -203,6 +217,8 @@ class Incarnations:
                 del gathering.offers[part]
             if not gathering.present:
                 del self.gatherings[name]
+        offers = [offer for gathering in self.gatherings.values() for offer in gathering.offers.values()]
+        self._waiting_bytes = sum(len(offer.ask.resume) for offer in offers)
 
     def refuse_all(self, gathering: Gathering, error: DataServiceError) -> None:
         """Tells all who have brought parts why the job can not go on from them."""
