@@ -25,7 +25,7 @@ from zmqdata.worker.crumbs import IDLE, CrumbFile
 from zmqdata.worker.relay import Relays
 from zmqdata.worker.runner import TaskRunner
 from zmqdata.worker.states import StateTaker
-from zmqdata.worker.stride import GLANCES, LONGEST
+from zmqdata.worker.stride import LONGEST_GLANCE
 
 COUNT = 200
 CRUMBS = CrumbFile()
@@ -236,7 +236,7 @@ def test_memory_is_bounded_where_elements_become_large_within_a_run() -> None:
     runner.allow(1 << 20)
     runner.start()
     await_condition(lambda: runner.watch.cells[runner.watch.at] == IDLE, what="a rest of the pipeline")
-    assert 1100 < runner.number <= 1100 + 2 * LONGEST // GLANCES
+    assert 1100 < runner.number <= 1100 + 2 * LONGEST_GLANCE
     runner.stop()
     assert runner.join(PATIENCE)
 

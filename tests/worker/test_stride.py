@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.worker.stride import BYTES, GLANCE, LONGEST, SECONDS, Stride
+from zmqdata.worker.stride import BYTES, GLANCE, LONGEST, LONGEST_GLANCE, SECONDS, Stride
 
 
 def long_for(seconds: float, size: int) -> int:
@@ -53,7 +53,7 @@ def test_a_stride_ends_soon_after_its_elements_have_become_slow(
     stride = Stride()
     for _ in range(20):
         stride.end(stride.length, stride.length * seconds, stride.length * size)
-    assert stride.glance == 1 or stride.glance * max(seconds, GLANCE / LONGEST) <= GLANCE
-    assert 1 <= stride.glance <= stride.length
+    assert stride.glance == 1 or stride.glance * seconds <= GLANCE
+    assert 1 <= stride.glance <= min(stride.length, LONGEST_GLANCE)
     assert not stride.is_over(before)
     assert stride.is_over(before + 3 * stride.glance * slow)

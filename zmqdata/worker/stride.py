@@ -6,6 +6,8 @@ LONGEST = 1024
 SECONDS = 0.001
 BYTES = 256 << 10
 GLANCE = SECONDS / 32
+LONGEST_GLANCE = 32
+"""Elements: the next ones may be a thousand times as large as those before, which shows only then."""
 OVERDUE = 2 * SECONDS
 
 
@@ -43,4 +45,4 @@ class Stride:
             self.length = max(1, int(self.length / max(2.0, seconds / SECONDS, size / BYTES)))
         elif made == self.length and 2 * seconds < SECONDS and 2 * size < BYTES:
             self.length = min(LONGEST, 2 * self.length)
-        self.glance = max(1, min(self.length, int(GLANCE * made / max(seconds, GLANCE / LONGEST))))
+        self.glance = max(1, min(self.length, LONGEST_GLANCE, int(GLANCE * made / max(seconds, GLANCE))))
