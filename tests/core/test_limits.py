@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.core.test_dispatcher import Cluster
+from tests.core.test_incarnations import Desk as Reopened
 from tests.core.test_jobs import DESCRIPTION, JOB, Desk
+from tests.core.test_saves import ASK, Office, only
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core import admission, datasets, dispatcher
+from zmqdata.commands.saves import SavePrepared
+from zmqdata.core import admission, datasets, dispatcher, incarnations, saves
 from zmqdata.core.limits import MOST_CHARACTERS
 
 LONG = "x" * (MOST_CHARACTERS + 1)
@@ -44,6 +47,46 @@ def test_there_are_only_so_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert desk.only(m.IterationOpened).client == "l"
 
 
+def test_a_save_counts_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the moment at which its folder is asked for, and its path as a name; who asks again is answered."""
+    monkeypatch.setattr(saves, "MOST_JOBS", 1)
+    office = Office()
+    other = m.StartSave("request", "dataset", "/b", "other")
+    office.hear(ASK)
+    assert only(m.RequestRefused, office.hear(other)).error == "ResourceExhaustedError"
+    office.feed(SavePrepared(ASK.path, ASK.run))
+    assert only(m.RequestRefused, office.hear(other)).error == "ResourceExhaustedError"
+    assert only(m.SaveStarted, office.hear(ASK))
+    assert len(office.core.state.jobs) == 1
+    monkeypatch.undo()
+    long = m.StartSave("request", "dataset", f"/{LONG}", "long")
+    assert only(m.RequestRefused, office.hear(long)).error == "InvalidArgumentError"
+
+
+def test_only_so_many_states_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is refused, with one that waits answered as before; when that is gone there is room again."""
+    monkeypatch.setattr(incarnations, "MOST_WAITING_BYTES", 2 * incarnations.LEAST_BYTES)
+    desk = Reopened()
+    desk.bring("one", 1)
+    desk.bring("one", 1)
+    assert desk.sent(m.ResumeAwaited)
+    desk.bring("zero", 0)
+    assert desk.sent(m.RequestRefused).error == "ResourceExhaustedError"
+    desk.wait(16.0)
+    desk.bring("zero", 0)
+    assert desk.sent(m.ResumeAwaited).client == "zero"
+
+
+def test_a_state_that_waits_for_nobody_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many jobs begin anew at the same moment."""
+    monkeypatch.setattr(incarnations, "MOST_WAITING_BYTES", 2 * incarnations.LEAST_BYTES)
+    desk = Reopened()
+    for number in range(3):
+        desk.bring(f"new-{number}")
+        assert desk.sent(m.IterationOpened).client == f"new-{number}"
+        desk.hear(f"new-{number}", m.CloseIteration(f"new-{number}", 0, {}))
+
+
 def test_there_are_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more is refused until another one is gone; who is there is answered again."""
     monkeypatch.setattr(admission, "MOST_CLIENTS", 1)
@@ -71,6 +114,28 @@ def test_there_are_only_so_many_datasets(monkeypatch: pytest.MonkeyPatch) -> Non
     cluster.hear("k", ask)
     assert cluster.sent(m.RequestRefused).error == "ResourceExhaustedError"
     assert len(cluster.core.state.datasets) == there
+
+
+@pytest.mark.parametrize("limit", ["MOST_DESCRIPTION_BYTES", "MOST_DESCRIBED_BYTES"])
+def test_descriptions_take_only_so_much(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """One that is too large is refused, and so is one beyond what all may have together; those that are there stay."""
+    cluster = Cluster(busy=False)
+    there = dict(cluster.core.state.datasets)
+    monkeypatch.setattr(datasets, limit, 1000)
+    for size, error in ((2000, "ResourceExhaustedError"), (100, None)):
+        description = m.DatasetDescription("0" * 64, "print", None, "x" * size, None, 1, None, "3.11", "0")
+        cluster.hear("k", m.RegisterDataset("r", "another", description, b""))
+        found = cluster.all_of(m.RequestRefused)
+        assert [one.error for one in found] == ([error] if error else [])
+    assert cluster.core.state.datasets.keys() == {*there, "another"}
+
+
+def test_a_large_pipeline_comes_in_pieces() -> None:
+    """As a whole it would stay in memory, with all others."""
+    cluster = Cluster(busy=False)
+    description = m.DatasetDescription("0" * 64, "print", None, "", None, 1, None, "3.11", "0")
+    cluster.hear("k", m.RegisterDataset("r", "another", description, bytes(m.MOST_WHOLE_BYTES + 1)))
+    assert "is sent as a part" in cluster.sent(m.RequestRefused).text
 
 
 def test_there_are_only_so_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:

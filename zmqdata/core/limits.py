@@ -13,6 +13,14 @@ MOST_CONSUMERS = 10_000
 """Of one job, that read in step."""
 MOST_TASKS = 4_096
 """Of one job whose order is promised."""
+MOST_DESCRIPTION_BYTES = 64 << 20
+"""Of one dataset; names of files that a client has listed are the most of it, if there are any."""
+MOST_DESCRIBED_BYTES = 4 << 30
+"""Of all datasets together."""
+MOST_UPLOADS = 10_000
+"""Parts of pipelines that clients have begun to send."""
+MOST_WAITING_BYTES = 1 << 30
+"""Of states that jobs are to begin anew from, which wait for those of other readers."""
 MOST_CHARACTERS = 1_000
 """In any name that a peer gives: to itself, to a job, to a dataset."""
 
