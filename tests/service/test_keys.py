@@ -169,7 +169,7 @@ def test_nobody_listens_beyond_the_machine_without_a_key(
         lambda: DispatchServer(DispatcherConfig(host=host)),
         lambda: WorkerServer(WorkerConfig(dispatcher_address="tcp://127.0.0.1:1", host=host)),
     ):
-        with pytest.raises(FailedPreconditionError, match="Run `zmqdata keygen`"):
+        with pytest.raises(FailedPreconditionError, match="run `zmqdata keygen`"):
             make()
     DispatchServer(DispatcherConfig(host=host, insecure=True)).stop()
 

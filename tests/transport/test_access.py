@@ -123,7 +123,9 @@ def test_a_key_is_for_its_role() -> None:
     for role, ask in (("client", register), ("worker", m.RequestStatus("r")), ("all", register), ("client", None)):
         known = keys.Known(role, "public")
         access = type("Named", (), {"sender": lambda self, frames, known=known: known})()
-        says[role, type(ask).__name__] = objection(access, [], ask or m.RequestStatus("r"))
+        said, _, remedy = objection(access, [], ask or m.RequestStatus("r")).partition(": ")
+        assert ("--key-file" in remedy) == bool(said)
+        says[role, type(ask).__name__] = said
     assert says == {
         ("client", "RegisterWorker"): "a client's key may not be used for RegisterWorker",
         ("worker", "RequestStatus"): "a worker's key may not be used for RequestStatus",

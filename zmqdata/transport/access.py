@@ -146,7 +146,8 @@ class Access:
         if sender is None:
             return "the key of this connection is not let in any more"
         if sender.role != ALL and not isinstance(message, SAYS[sender.role]):
-            return f"a {sender.role}'s key may not be used for {type(message).__name__}"
+            remedy = "name the key file of its own role by --key-file or ZMQDATA_KEY_FILE"
+            return f"a {sender.role}'s key may not be used for {type(message).__name__}: {remedy}"
         return ""
 
     def close(self) -> None:

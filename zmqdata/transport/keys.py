@@ -360,9 +360,10 @@ def key_for(settings: KeySettings | DispatcherConfig | WorkerConfig, is_open: bo
         return load(settings.key_file)
     if is_open and not default_path().exists():
         raise FailedPreconditionError(
-            "To listen beyond this machine takes a key that the other machines have, too. Run `zmqdata keygen` here, "
-            f"and copy the file {default_path()} that it makes to each of them, to the same place or where "
-            "ZMQDATA_KEY_FILE says. --insecure does without: then whoever reaches this server can run code on workers."
+            "To listen beyond this machine takes the key that the other machines have, too. Copy their key file to "
+            f"{default_path()}, or name it with --key-file or ZMQDATA_KEY_FILE; for a new cluster run `zmqdata keygen` "
+            "once, and copy the file that it makes to each machine. --insecure does without: then whoever reaches this "
+            "server can run code on workers."
         )
     return own_key()
 
