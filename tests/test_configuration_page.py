@@ -12,6 +12,7 @@ from zmqdata import Dataset, DispatcherConfig, DispatchServer, WorkerConfig, Wor
 from zmqdata.blocks import structures
 from zmqdata.client.calls import status
 from zmqdata.core import checkpoints, limits, sendlinks
+from zmqdata.dispatcher import store
 from zmqdata.transport import keys, sockets
 from zmqdata.worker import links
 
@@ -25,15 +26,18 @@ def test_the_tables_are_those_of_the_declarations() -> None:
 
 LIMITS = {
     "datasets, and jobs": f"{limits.MOST_DATASETS:,} each",
-    "bytes of the desc": f"{limits.MOST_DESCRIPTION_BYTES >> 20} MiB, and {limits.MOST_DESCRIBED_BYTES >> 30} GiB",
     "parts of pipelines": f"{limits.MOST_UPLOADS:,}",
+    "clients of one connection": f"{limits.MOST_CLIENTS_OF_PEER}",
+    "bytes of all datasets": f"{limits.MOST_REGISTERED_BYTES >> 30} GiB",
+    "bytes of all states": f"{limits.MOST_WAITING_BYTES >> 30} GiB",
+    "bytes of all parts": f"as long as the disk has {store.RESERVED_BYTES >> 20} MiB left",
     "clients, and workers": f"{limits.MOST_CLIENTS:,} each",
     "characters of a name": f"{limits.MOST_CHARACTERS:,}",
     "messages of one peer": f"{sockets.HEARD_QUEUE}",
     "links of a worker": f"{sendlinks.MAX_LINKS:,}, and {sendlinks.MAX_IDLE_LINKS}",
     "tasks for which": f"{sendlinks.MAX_GRANTS:,}",
     "bytes that wait": f"{links.MOST_QUEUED_BYTES >> 30} GB",
-    "bytes of a checkpoint": f"{checkpoints.MOST_BYTES >> 20} MB, and {limits.MOST_WAITING_BYTES >> 30} GB",
+    "bytes of a checkpoint": f"{checkpoints.MOST_BYTES >> 20} MB",
     "levels of nesting": f"{structures.MAX_DEPTH}",
     "known keys": f"{keys.MOST_KNOWN:,}",
     "seconds in which": f"{sockets.HANDSHAKE_MS // 1000}",

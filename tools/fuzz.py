@@ -19,8 +19,11 @@ import subprocess
 import sys
 import tempfile
 import zlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +48,15 @@ with watched:
     from zmqdata.client.decoding import decode_message
     from zmqdata.core import checkpoints
     from zmqdata.core.state import DispatcherState
-    from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, ProtocolError
+    from zmqdata.dataset import Dataset, resuming
+    from zmqdata.errors import (
+        DataLossError,
+        FailedPreconditionError,
+        InvalidArgumentError,
+        ProtocolError,
+    )
     from zmqdata.failures import decode_failure, encode_failure
+    from zmqdata.iterators import UNFIT
     from zmqdata.ragged import RaggedTensor
     from zmqdata.splits import IndexSplits, Split
     from zmqdata.transport import keys
@@ -273,6 +283,44 @@ def decode_manifest(content: bytes) -> None:
                 raise
 
 
+@cache
+def pipelines() -> list[Dataset]:
+    """Operations whose states differ in form: numbers, lists of them, elements, states of other operations."""
+    ten, files = Dataset.range(10), Dataset.from_tensor_slices(np.arange(40).reshape(20, 2))
+    return [
+        ten.shuffle(4, seed=1).batch(2).repeat(2),
+        files.shard(2, 1).skip(1).filter(lambda x: x[0] % 3 > 0).enumerate(),
+        Dataset.zip(ten, files.prefetch(2)).map(lambda x, y: y, num_parallel_calls=2),
+        ten.interleave(lambda x: Dataset.range(int(x)), cycle_length=3).batch(2).unbatch(),
+        ten.window(3, 1).flat_map(lambda part: part).take_while(lambda x: x < 8),
+        ten.group_by_window(lambda x: x % 2, lambda key, part: part.batch(2), window_size=3),
+        Dataset.sample_from_datasets([ten, ten.concatenate(ten)], seed=2).scan(0, lambda s, x: (s + 1, x)),
+        ten.bucket_by_sequence_length(lambda x: 1, [2], [2, 2]).cache(),
+        ten.random_map(lambda x, draw: x, seed=3).batch(2).rebatch(3),
+    ]
+
+
+def state_seeds() -> list[bytes]:
+    """The number of a pipeline, then where its operations are, at the beginning, amid, and at the end."""
+    found = []
+    for number, dataset in enumerate(pipelines()):
+        for count in (0, 3, 100):
+            iterator = iter(dataset)
+            deque(islice(iterator, count), maxlen=0)
+            found.append(bytes([number]) + msgspec.msgpack.encode(iterator.state_dict()["position"]))
+            iterator.close()
+    return found
+
+
+def decode_state(content: bytes) -> None:
+    """A file with a checksum that fits. What comes of one that is forged beyond that shows when it is gone on from."""
+    iterator = iter(pipelines()[content[0] % len(pipelines()) if content else 0])
+    position = resuming.decoded(content[1:], "state")
+    iterator.load_state_dict(iterator.state_dict() | {"position": position})
+    with contextlib.suppress(*UNFIT):
+        iterator.close()
+
+
 def decode_key(content: bytes) -> None:
     keys.parse(content.decode(errors="replace"))
 
@@ -293,6 +341,9 @@ TARGETS = {
         decode_manifest,
         (DataLossError,),
         lambda: [json.dumps({"chunks": [], "format": 1}).encode(), b"[" * 2000],
+    ),
+    "state": Target(
+        decode_state, (DataLossError, InvalidArgumentError, FailedPreconditionError), state_seeds
     ),
     "key": Target(decode_key, (DataLossError,), lambda: [keys.render(keys.new_key()).encode()]),
 }

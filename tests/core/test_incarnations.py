@@ -28,13 +28,15 @@ class Desk(Transcript):
         self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
         self.hear("w", m.RegisterWorker("w", "tcp://w:1", (), "3.11", "0", ()))
 
-    def bring(self, client: str, consumer: int | None = None, **changes: Any) -> None:
-        job = JOB if consumer is None else PAIR
+    def bring(self, client: str, consumer: int | None = None, name: str = "job", **changes: Any) -> bytes:
+        """A client asks to go on from a state, which is returned."""
+        job = replace(JOB if consumer is None else PAIR, name=name)
         reader = m.Reader(consumer)
         parts = () if consumer is not None else ("old",)
         plain = m.Checkpoint(1, job, "print", 0, 11, 0, reader, "old", parts, (), (TASK,), 0, ())
         content = m.encode_checkpoint(replace(plain, **changes))
         self.hear(client, m.OpenIteration(client, job, 0, reader, resume=content))
+        return content
 
     def wait(self, seconds: float, *asking: Any) -> None:
         """Time passes, in which these calls are repeated each second."""

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
+from tests.core.test_datasets import DESCRIPTION as SHELVED
+from tests.core.test_datasets import Shelf, digest
 from tests.core.test_dispatcher import Cluster
-from tests.core.test_incarnations import Desk as Reopened
+from tests.core.test_incarnations import Desk as Waiting
 from tests.core.test_jobs import DESCRIPTION, JOB, Desk
 from tests.core.test_saves import ASK, Office, only
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands.saves import SavePrepared
-from zmqdata.core import admission, datasets, dispatcher, incarnations, saves
+from zmqdata.core import admission, datasets, dispatcher, incarnations, jobs, saves
 from zmqdata.core.limits import MOST_CHARACTERS
+from zmqdata.splits import FileSplits
 
 LONG = "x" * (MOST_CHARACTERS + 1)
 
 
 @pytest.mark.parametrize(
-    ("client", "job", "cache_id", "error"),
+    ("client", "job", "cache_id", "mode", "error"),
     [
-        (LONG, "job", "", "The name of a client has at most 1000 characters, got 1001"),
-        ("k", LONG, "", "The name of a job has"),
-        ("k", "job", LONG, "The name of a trainer has"),
+        (LONG, "job", "", "DYNAMIC", "The name of a client has at most 1000 characters, got 1001"),
+        ("k", LONG, "", "DYNAMIC", "The name of a job has"),
+        ("k", "job", LONG, "DYNAMIC", "The name of a trainer has"),
+        ("k", "job", "", LONG, "The name of a processing_mode has"),
     ],
 )
-def test_long_names_are_refused(client: str, job: str, cache_id: str, error: str) -> None:
-    """Of clients, jobs and trainers."""
+def test_long_names_are_refused(client: str, job: str, cache_id: str, mode: str, error: str) -> None:
+    """Of clients, jobs and trainers, and in a job's parameters."""
     desk = Desk()
-    ask = m.OpenIteration(client, m.JobParameters(job, "dataset", "DYNAMIC"), 0, m.Reader(trainer_id=cache_id))
+    ask = m.OpenIteration(client, m.JobParameters(job, "dataset", mode), 0, m.Reader(trainer_id=cache_id))
     desk.jobs.open("peer", ask, 0.0)
     refusal = desk.only(m.RequestRefused)
     assert (refusal.error, refusal.text[: len(error)]) == ("InvalidArgumentError", error)
@@ -63,30 +68,6 @@ def test_a_save_counts_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     assert only(m.RequestRefused, office.hear(long)).error == "InvalidArgumentError"
 
 
-def test_only_so_many_states_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is refused, with one that waits answered as before; when that is gone there is room again."""
-    monkeypatch.setattr(incarnations, "MOST_WAITING_BYTES", 2 * incarnations.LEAST_BYTES)
-    desk = Reopened()
-    desk.bring("one", 1)
-    desk.bring("one", 1)
-    assert desk.sent(m.ResumeAwaited)
-    desk.bring("zero", 0)
-    assert desk.sent(m.RequestRefused).error == "ResourceExhaustedError"
-    desk.wait(16.0)
-    desk.bring("zero", 0)
-    assert desk.sent(m.ResumeAwaited).client == "zero"
-
-
-def test_a_state_that_waits_for_nobody_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many jobs begin anew at the same moment."""
-    monkeypatch.setattr(incarnations, "MOST_WAITING_BYTES", 2 * incarnations.LEAST_BYTES)
-    desk = Reopened()
-    for number in range(3):
-        desk.bring(f"new-{number}")
-        assert desk.sent(m.IterationOpened).client == f"new-{number}"
-        desk.hear(f"new-{number}", m.CloseIteration(f"new-{number}", 0, {}))
-
-
 def test_there_are_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more is refused until another one is gone; who is there is answered again."""
     monkeypatch.setattr(admission, "MOST_CLIENTS", 1)
@@ -116,28 +97,6 @@ def test_there_are_only_so_many_datasets(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(cluster.core.state.datasets) == there
 
 
-@pytest.mark.parametrize("limit", ["MOST_DESCRIPTION_BYTES", "MOST_DESCRIBED_BYTES"])
-def test_descriptions_take_only_so_much(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """One that is too large is refused, and so is one beyond what all may have together; those that are there stay."""
-    cluster = Cluster(busy=False)
-    there = dict(cluster.core.state.datasets)
-    monkeypatch.setattr(datasets, limit, 1000)
-    for size, error in ((2000, "ResourceExhaustedError"), (100, None)):
-        description = m.DatasetDescription("0" * 64, "print", None, "x" * size, None, 1, None, "3.11", "0")
-        cluster.hear("k", m.RegisterDataset("r", "another", description, b""))
-        found = cluster.all_of(m.RequestRefused)
-        assert [one.error for one in found] == ([error] if error else [])
-    assert cluster.core.state.datasets.keys() == {*there, "another"}
-
-
-def test_a_large_pipeline_comes_in_pieces() -> None:
-    """As a whole it would stay in memory, with all others."""
-    cluster = Cluster(busy=False)
-    description = m.DatasetDescription("0" * 64, "print", None, "", None, 1, None, "3.11", "0")
-    cluster.hear("k", m.RegisterDataset("r", "another", description, bytes(m.MOST_WHOLE_BYTES + 1)))
-    assert "is sent as a part" in cluster.sent(m.RequestRefused).text
-
-
 def test_there_are_only_so_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more is refused; those that are there may register again."""
     monkeypatch.setattr(dispatcher, "MOST_WORKERS", 1)
@@ -157,3 +116,60 @@ def test_others_know_a_client_by_another_name() -> None:
     opened = desk.only(m.IterationOpened)
     assert opened.task_list.readers == (m.shown_name("secret"),)
     assert "secret" not in str(opened.task_list)
+
+
+def test_descriptions_of_datasets_have_so_many_bytes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known of datasets, and pipelines that come along, count; one that is gone makes room again."""
+    monkeypatch.setattr(datasets, "MOST_REGISTERED_BYTES", 1_000)
+    shelf = Shelf(gc_timeout=60.0)
+    large = FileSplits(("file" * 100,) * 3, False, 0)
+    for pipeline, sources in ((b"x" * 1_000, ()), (b"", (large,))):
+        description = structs.replace(SHELVED, digest="2" * 64, sources=sources)
+        shelf.datasets.register("peer", m.RegisterDataset("request", None, description, pipeline), 0.0)
+        refusal = shelf.only(m.RequestRefused)
+        assert (refusal.error, "together they have 1000 at most" in refusal.text) == ("ResourceExhaustedError", True)
+    refused = None
+    for number in range(1, 10):
+        shelf.register(None, digest=digest(number))
+        refused = [one for one in shelf.done() if isinstance(one, m.RequestRefused)]
+        if refused:
+            break
+    assert refused
+    assert len(shelf.names) > 2
+    for now in (1_000.0, 2_000.0):
+        shelf.datasets.collect_unused(now)
+    shelf.done()
+    assert shelf.own(9)
+
+
+def test_a_connection_has_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more through the same is refused, through another it is not."""
+    monkeypatch.setattr(jobs, "MOST_CLIENTS_OF_PEER", 2)
+    desk = Desk()
+    for client, peer in (("k", "one"), ("l", "one"), ("m", "two")):
+        desk.jobs.open(peer, m.OpenIteration(client, JOB, 0), 0.0)
+        assert desk.only(m.IterationOpened).client == client
+    desk.jobs.open("one", m.OpenIteration("n", JOB, 0), 0.0)
+    assert desk.only(m.RequestRefused).text.startswith("There are 2 clients of this connection already")
+    desk.close("k")
+    desk.done()
+    desk.jobs.open("one", m.OpenIteration("n", JOB, 0), 0.0)
+    assert desk.only(m.IterationOpened).client == "n"
+
+
+def test_states_that_wait_have_so_many_bytes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is refused until others are gone; one that is brought again counts once."""
+    waiting = Waiting()
+    size = len(waiting.bring("one", 0))
+    monkeypatch.setattr(incarnations, "MOST_WAITING_BYTES", size + 10)
+    for _ in range(3):
+        waiting.bring("one", 0)
+    waiting.bring("two", 0, "other")
+    refusal = waiting.refusal("two")
+    assert refusal is not None
+    assert refusal.error == "ResourceExhaustedError"
+    assert f"the states that wait already have {size}, and together" in refusal.text
+    assert waiting.refusal("one") is None
+    waiting.wait(20.5)
+    waiting.bring("three", 0, "other")
+    assert waiting.refusal("three") is None

@@ -15,6 +15,19 @@ def test_who_speaks_is_alive() -> None:
     assert ("a" in roster, len(roster), roster.peer("a")) == (False, 0, None)
 
 
+def test_several_may_speak_through_one_connection() -> None:
+    """They are counted, and one that goes leaves the others their connection."""
+    roster = Roster()
+    for name in ("a", "b", "b"):
+        roster.heard(name, "peer", 1.0)
+    assert (roster.num_of("peer"), roster.num_of("nobody")) == (2, 0)
+    roster.remove("a")
+    roster.lost_contact("peer", 2.0)
+    assert [member.name for member in roster.disconnected(9.0, 1.0)] == ["b"]
+    roster.heard("b", "other", 10.0)
+    assert (roster.num_of("peer"), roster.num_of("other")) == (0, 1)
+
+
 def test_who_was_only_heard_of_is_expected() -> None:
     """A peer that somebody else knew is a member without an address, and lost if it says nothing for long enough."""
     roster = Roster()

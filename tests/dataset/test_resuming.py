@@ -6,6 +6,7 @@ import gc
 import json
 import warnings
 import weakref
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         (lambda content: content[:30] + bytes([content[30] ^ 1]) + content[31:], DataLossError),
         (lambda content: content[:14] + b"\xff" + content[15:], InvalidArgumentError),
         (lambda content: b"", DataLossError),
+        (lambda content: content[:15] + zlib.crc32(b"state").to_bytes(4, "big") + b"state", DataLossError),
     ],
 )
 def test_damaged_files_are_refused(tmp_path: Path, damage: Callable[[bytes], bytes], error: type[Exception]) -> None:
@@ -136,6 +138,15 @@ def test_damaged_files_are_refused(tmp_path: Path, damage: Callable[[bytes], byt
     with pytest.raises(error, match="state"):
         iterator.restore(path)
     assert rest(iterator) == [1, 2]
+
+
+def test_a_state_of_another_form_is_refused() -> None:
+    """Whatever the operations stumble over in it; the iterator goes on as it was."""
+    iterator = iter(Dataset.range(9).bucket_by_sequence_length(int, [2], [2, 2]))
+    for position in (None, 7, [7, 7], [[0, 0, 0], 7, [7], 7], {"a": 1}):
+        with pytest.raises(InvalidArgumentError, match="the state does not fit the operations of this pipeline"):
+            iterator.load_state_dict(iterator.state_dict() | {"position": position})
+    assert len(rest(iterator)) == 5
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from zmqdata.commands import KeepPiece, PieceKept
-from zmqdata.dispatcher.store import PipelineStore
+from zmqdata.dispatcher.store import RESERVED_BYTES, PipelineStore
 
 DIGEST = "0" * 64
 
@@ -120,3 +120,14 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert str(tmp_path) in told.error
     store.put(DIGEST, b"small")
     assert store.get(DIGEST) == b"small"
+
+
+def test_large_parts_leave_a_disk_its_last_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal lies on the same one: a piece that comes when little is left is refused, with how much that is."""
+    usage = shutil.disk_usage(tmp_path)
+    little = usage._replace(free=min(RESERVED_BYTES, usage.total // 20) - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: little)
+    kept = PipelineStore(str(tmp_path)).keep_piece(piece(0, b"01234"))
+    assert kept.error == f"only {little.free} bytes are left, which the journal may need: {tmp_path}/pipelines"
+    monkeypatch.undo()
+    assert not PipelineStore(str(tmp_path)).keep_piece(piece(0, b"01234")).error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 import pytest
 import zmq
@@ -66,3 +67,20 @@ def test_what_takes_long_to_hear_keeps_nobody_waiting() -> None:
             one.close(linger=0)
     assert FAIR_SHARE >= 5
     assert heard == ["slow", *["quick"] * 5, *["slow"] * 4]
+
+
+def test_calls_are_made_when_they_are_due() -> None:
+    """In the order of their times, between the ticks, and not before; those of a loop that has ended never are."""
+    made: list[tuple[str, float]] = []
+    done = threading.Event()
+    loop = Loop("test", lambda: None, period=60.0)
+    begun = time.monotonic()
+    for seconds, name in ((0.03, "third"), (0.01, "first"), (0.02, "second"), (600.0, "never")):
+        loop.later(seconds, lambda name=name: made.append((name, time.monotonic() - begun)))  # type: ignore[misc]
+    loop.later(0.04, done.set)
+    loop.start()
+    assert done.wait(10)
+    loop.stop()
+    assert loop.join(10)
+    assert [name for name, _ in made] == ["first", "second", "third"]
+    assert all(when >= due for (_, when), due in zip(made, (0.01, 0.02, 0.03), strict=True))

@@ -14,14 +14,14 @@ from tests.iterators.kinds import SOURCES, STEPS
 from tests.iterators.test_random_trees import TREES, ranges
 from zmqdata import Dataset
 from zmqdata.core.lineage import MOST_STATE_BYTES
-from zmqdata.errors import UnimplementedError
+from zmqdata.errors import DataLossError, UnimplementedError
 from zmqdata.iterators import NO_STATE, Context, ElementIterator, make_iterator
 from zmqdata.messages import TaskState
 from zmqdata.nodes import Cache, Node, every_node, split_sources
 from zmqdata.splits import Split
 from zmqdata.testing.iterators import outcomes
 from zmqdata.worker.ledger import LedgerProvider, needs_of
-from zmqdata.worker.states import BYTES_PER_SECOND, COST, EVERY, StateTaker, decoded
+from zmqdata.worker.states import BYTES_PER_SECOND, COST, EVERY, StateTaker, restore
 
 
 class Told(ElementIterator):
@@ -150,7 +150,7 @@ def first_run(desk: Desk) -> tuple[list[tuple[int, bytes]], list[Any]]:
 def rest(desk: Desk, needs: tuple[int, ...], state: bytes, count: int) -> Any:
     iterator = desk.open(needs)
     try:
-        iterator.restore(decoded(TaskState(1, state)))
+        restore(iterator, TaskState(1, state))
         following = outcomes(iterator)
         for _ in range(count):
             yield next(following)
@@ -165,4 +165,13 @@ def test_a_long_task_needs_few_entries() -> None:
     for _ in range(400):
         next(iterator)
     assert needs_of(iterator.state(), 1)[0] > 650
+    iterator.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"\xc1", msgspec.msgpack.encode({}), msgspec.msgpack.encode([7, 7])])
+def test_a_damaged_state_is_data_loss(content: bytes) -> None:
+    """Whatever its bytes are, and whatever the operations make of them."""
+    iterator = Desk(Dataset.range(1000).shuffle(20).bucket_by_sequence_length(int, [2], [2, 2]).node, 1).open()
+    with pytest.raises(DataLossError, match=r"element 5 again does not fit .* \(.*go on from an older one"):
+        restore(iterator, TaskState(5, content))
     iterator.close()

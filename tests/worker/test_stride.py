@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.worker.stride import BYTES, GLANCES, LONGEST, SECONDS, Stride
+from zmqdata.worker.stride import BYTES, GLANCE, LONGEST, SECONDS, Stride
 
 
 def long_for(seconds: float, size: int) -> int:
@@ -18,7 +18,7 @@ def long_for(seconds: float, size: int) -> int:
 
 @given(st.floats(1e-9, 10), st.integers(0, 1 << 30))
 def test_a_stride_is_short(seconds: float, size: int) -> None:
-    """It takes no more than a millisecond and 64 KB, but for a single element."""
+    """It takes no more than a millisecond and 256 KB, but for a single element."""
     length = long_for(seconds, size)
     assert length == 1 or (length * seconds <= SECONDS and length * size <= BYTES)
     assert length <= LONGEST
@@ -45,11 +45,15 @@ def test_a_stride_that_was_cut_short_says_nothing() -> None:
     assert stride.length == 64
 
 
-@given(st.integers(1, LONGEST), st.floats(0, 1e-3), st.floats(1e-3, 10))
-def test_a_stride_ends_soon_after_its_elements_have_become_slow(length: int, before: float, slow: float) -> None:
+@given(st.floats(1e-9, 1e-4), st.integers(0, BYTES), st.floats(0, 1e-3), st.floats(1e-3, 10))
+def test_a_stride_ends_soon_after_its_elements_have_become_slow(
+    seconds: float, size: int, before: float, slow: float
+) -> None:
     """Not after all of its length, but at the next look at the clock but two, whatever it was like before."""
     stride = Stride()
-    stride.length = length
-    assert 1 <= stride.glance <= max(1, length // GLANCES)
+    for _ in range(20):
+        stride.end(stride.length, stride.length * seconds, stride.length * size)
+    assert stride.glance == 1 or stride.glance * max(seconds, GLANCE / LONGEST) <= GLANCE
+    assert 1 <= stride.glance <= stride.length
     assert not stride.is_over(before)
     assert stride.is_over(before + 3 * stride.glance * slow)

@@ -8,6 +8,7 @@ from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import check_timeout
 from zmqdata.client.policies import ShardingPolicy, parse_processing_mode
 from zmqdata.core.admission import ON_POISON
+from zmqdata.core.limits import MOST_CONSUMERS, MOST_TASKS
 from zmqdata.dataset.seeds import given_seed
 from zmqdata.errors import InvalidArgumentError, NotFoundError
 from zmqdata.settings import check_text
@@ -21,7 +22,6 @@ TRANSPORTS = {
     "local": ("local",),
 }
 MOST_COUNT = 2**53
-MOST_TASKS = 4096
 TARGETS = ("AUTO", "ANY", "LOCAL")
 PLACEMENTS = ("service", "auto")
 
@@ -233,8 +233,8 @@ def _check_consumer(index: object, count: object, finite: object, job_name: obje
             "`consumer_index` and `num_consumers` belong together: set both or neither. Got "
             f"consumer_index={index!r} and num_consumers={count!r}"
         )
-    if type(count) is not int or not 1 <= count <= MOST_COUNT:
-        raise ValueError(f"`num_consumers` must be a positive integer up to 2**53, or None, got {count!r}")
+    if type(count) is not int or not 1 <= count <= MOST_CONSUMERS:
+        raise ValueError(f"`num_consumers` must be an integer from 1 to {MOST_CONSUMERS}, or None, got {count!r}")
     if type(index) is not int or not 0 <= index < count:
         raise ValueError(f"`consumer_index` must be an integer from 0 to num_consumers - 1, {count - 1}; got {index!r}")
     if finite not in (None, "drop", "pad"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from zmqdata import messages as m
 from zmqdata.core.limits import MOST_CLIENTS, MOST_CONSUMERS, MOST_JOBS, MOST_TASKS, too_long, too_many
 from zmqdata.core.placement import Placement
@@ -47,8 +49,8 @@ class Admission:
         return of_poison(job.on_poison) or found or self._of_repetition(ask) or self._of_workers(ask)
 
     def _of_limits(self, ask: m.OpenIteration) -> Objection | None:
-        long = too_long("job", ask.job.name) or too_long("client", ask.client)
-        if long or (long := too_long("trainer", ask.reader.trainer_id)):
+        given = {"job": ask.job.name, "client": ask.client, "trainer": ask.reader.trainer_id} | structs.asdict(ask.job)
+        if long := too_long({f"name of a {key}": text for key, text in given.items() if isinstance(text, str)}):
             return InvalidArgumentError, long
         is_new = ask.job.name not in self.state.jobs
         many = too_many("jobs", len(self.state.jobs), MOST_JOBS) if is_new else ""

@@ -15,12 +15,13 @@ from zmqdata.core.lineage import MOST_STATE_BYTES
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.targets import UNSPLIT
 from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
+from zmqdata.messages.parts import MOST_NUMBER
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
 
 MOST_BYTES = 12 << 20
 """Larger checkpoints are not taken: their messages would be refused."""
-MOST_TASKS = 10_000
-MOST_NUMBER = 1 << 53
+MOST_TOLD_TASKS = 10_000
+"""In one checkpoint."""
 
 
 @dataclass
@@ -108,7 +109,7 @@ def joined(checkpoints: Sequence[m.Checkpoint], sources: Sequence[SplitSource]) 
 
 
 def _add(past: Past, one: m.Checkpoint, num_sources: int) -> None:
-    _require(len(one.tasks) <= MOST_TASKS, "the number of tasks")
+    _require(len(one.tasks) <= MOST_TOLD_TASKS, "the number of tasks")
     for part in one.sources:
         _require(0 <= part.source < num_sources and 0 <= part.repetition <= MOST_NUMBER, "a source")
         _check_ranges(part.gone)
@@ -150,11 +151,11 @@ def _both(one: m.TaskPart, other: m.TaskPart, past: Past) -> m.TaskPart:
 
 def _both_views(one: m.View, other: m.View) -> m.View:
     """What two consumers say of the tasks that take turns; one that came late does not know those that had ended."""
-    _require(one.tasks != () and len(one.tasks) == len(other.tasks) <= MOST_TASKS, "what consumers read in turn")
+    _require(one.tasks != () and len(one.tasks) == len(other.tasks) <= MOST_TOLD_TASKS, "what consumers read in turn")
     tasks = []
     for (index, at), (same, there) in zip(one.tasks, other.tasks, strict=True):
         fits = -1 in (index, same) or index == same
-        sane = -1 <= index < MOST_TASKS and -1 <= same < MOST_TASKS and 0 <= at <= MOST_NUMBER
+        sane = -1 <= index < MOST_TOLD_TASKS and -1 <= same < MOST_TOLD_TASKS and 0 <= at <= MOST_NUMBER
         _require(fits and sane and at == there and 0 <= one.first_step <= MOST_NUMBER, "what consumers read in turn")
         tasks.append((max(index, same), at))
     return m.View(one.first_step, tuple(tasks))
@@ -162,7 +163,7 @@ def _both_views(one: m.View, other: m.View) -> m.View:
 
 def _indexed(view: m.View, job: m.JobParameters) -> m.View:
     """A view without unknown tasks: where their number is fixed, their order is; others get numbers of their own."""
-    base = 0 if job.num_tasks is not None else MOST_TASKS
+    base = 0 if job.num_tasks is not None else MOST_TOLD_TASKS
     tasks = [(base + place if index < 0 else index, at) for place, (index, at) in enumerate(view.tasks)]
     return m.View(view.first_step, tuple(tasks))
 
@@ -208,7 +209,7 @@ def _check_ranges(ranges: Iterable[tuple[int, int]]) -> None:
 
 
 def _check_shape(task: m.TaskPart, num_sources: int) -> None:
-    _require(0 <= task.index < MOST_TASKS and 0 <= task.seed < 1 << 64, "a task")
+    _require(0 <= task.index < MOST_TOLD_TASKS and 0 <= task.seed < 1 << 64, "a task")
     _require(len(task.ledger) == len(task.bases) == num_sources, "the number of sources")
     _require(all(0 <= base <= MOST_NUMBER for base in task.bases), "the beginning of a ledger")
     _require(task.total is None or 0 <= task.total <= MOST_NUMBER, "a total")
@@ -219,7 +220,7 @@ def _check_shape(task: m.TaskPart, num_sources: int) -> None:
 
 def _check(past: Past, sources: Sequence[SplitSource]) -> None:
     shards = range(past.num_shards)
-    _require(0 <= past.num_shards <= MOST_TASKS and 0 <= past.seed < 1 << 64, "the number of parts")
+    _require(0 <= past.num_shards <= MOST_TOLD_TASKS and 0 <= past.seed < 1 << 64, "the number of parts")
     num_tasks = past.job.num_tasks
     _require(num_tasks is None or num_tasks == past.num_shards, "the number of tasks")
     static = num_tasks is not None or past.job.processing_mode not in UNSPLIT

@@ -9,7 +9,7 @@ import msgspec
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import DropPipeline, Peer, StorePipeline
-from zmqdata.core.limits import MOST_DATASETS, MOST_DESCRIBED_BYTES, MOST_DESCRIPTION_BYTES, too_long, too_many
+from zmqdata.core.limits import MOST_DATASETS, MOST_REGISTERED_BYTES, too_long, too_many
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.parts import UNUSED_FOR, Parts
 from zmqdata.errors import InvalidArgumentError, NotFoundError, ProtocolError, ResourceExhaustedError
@@ -36,10 +36,7 @@ class Datasets:
     def register(self, peer: Peer, ask: m.RegisterDataset, now: float) -> None:
         """Stores a pipeline, or finds it stored already; asks for parts that are not here."""
         known, digest = self.out.state.datasets, ask.description.digest
-        mistake = _mistake(ask.description) or too_long("dataset", ask.dataset_id or "")
-        if len(ask.pipeline) > m.MOST_WHOLE_BYTES:
-            mistake = f"A packed pipeline of more than {m.MOST_WHOLE_BYTES} bytes is sent as a part"
-        if mistake:
+        if mistake := _mistake(ask.description) or too_long({"name of a dataset": ask.dataset_id or ""}):
             self.out.refuse(peer, ask.request, InvalidArgumentError, mistake)
             return
         found = ask.dataset_id
@@ -52,9 +49,9 @@ class Datasets:
         elif found in known and known[found].fingerprint != ask.description.fingerprint:
             text = f"dataset {found} is registered again with other content, which is not taken: the first one stays"
             self.out.note("warning", text)
-        excess = self._excess(ask) if found not in known else ""
-        if excess:
-            self.out.refuse(peer, ask.request, ResourceExhaustedError, excess)
+        many = (too_many("datasets", len(known), MOST_DATASETS) or self._too_large(ask)) if found not in known else ""
+        if many:
+            self.out.refuse(peer, ask.request, ResourceExhaustedError, many)
             return
         # Under an id that exists, what was registered first stays.
         wanted = found not in known or known[found].digest == digest
@@ -67,26 +64,24 @@ class Datasets:
             found = found or self._free_id()
             if ask.pipeline:
                 self.out.commands.append(StorePipeline(digest, ask.pipeline))
+            self._sizes[found] = _size(ask.description) + len(ask.pipeline)
             self.out.commit(u.RegisterDatasetUpdate(found, ask.description, kept))
         elif kept and found not in self.out.state.kept:
             self.out.commit(u.RegisterDatasetUpdate(found, known[found], kept))
         self.used_at[found] = now
         self.out.send(peer, m.DatasetRegistered(ask.request, found))
 
-    def _excess(self, ask: m.RegisterDataset) -> str:
-        """Why there cannot be this dataset as well; "" when there can."""
+    def _too_large(self, ask: m.RegisterDataset) -> str:
         known = self.out.state.datasets
-        nbytes = _nbytes(ask.description)
-        if nbytes > MOST_DESCRIPTION_BYTES:
-            return (
-                f"The description of this dataset has {nbytes} bytes, more than {MOST_DESCRIPTION_BYTES}. Are these "
-                "names of files? Name a pattern, and have the dispatcher list them."
-            )
-        self._sizes = {name: self._sizes.get(name) or _nbytes(one) for name, one in known.items()}
-        total = sum(self._sizes.values())
-        if total + nbytes > MOST_DESCRIBED_BYTES:
-            return f"The descriptions of all datasets here have {total / 1e6:.0f} MB already, which is the most."
-        return too_many("datasets", len(known), MOST_DATASETS)
+        self._sizes = {name: self._sizes.get(name) or _size(one) for name, one in known.items()}
+        there, size = sum(self._sizes.values()), _size(ask.description) + len(ask.pipeline)
+        if there + size <= MOST_REGISTERED_BYTES:
+            return ""
+        return (
+            f"The description of this dataset has {size} bytes, and those of the datasets that are registered already "
+            f"{there}; together they have {MOST_REGISTERED_BYTES} at most. Does it list very many files, or are many "
+            "registered that nobody needs?"
+        )
 
     def _free_id(self) -> str:
         number = self.out.state.next_dataset
@@ -146,12 +141,12 @@ def _structure_difference(one: m.DatasetDescription, other: m.DatasetDescription
     return " ".join(f"existing {name}: <{a}>; got <{b}>." for name, a, b in pairs if a != b)
 
 
+def _size(description: m.DatasetDescription) -> int:
+    return len(msgspec.msgpack.encode(description))
+
+
 def _spec(description: m.DatasetDescription) -> Any:
     return None if description.element_spec is None else decode_spec(description.element_spec)
-
-
-def _nbytes(description: m.DatasetDescription) -> int:
-    return len(msgspec.msgpack.encode(description))
 
 
 def _mistake(description: m.DatasetDescription) -> str:

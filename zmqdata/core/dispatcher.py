@@ -271,7 +271,8 @@ class DispatcherCore:
             self.out.commit(u.PlaceWorkerUpdate(place, ask.address))
         known = ask.worker in self.workers
         objection = "" if known else too_many("workers", len(self.workers), MOST_WORKERS)
-        if objection or (objection := too_long("worker", ask.worker) or too_long("worker", ask.address)):
+        told = {"name of a worker": ask.worker, "address of one": ask.address, "list of its tags": "".join(ask.tags)}
+        if objection or (objection := too_long(told)):
             self.out.refuse(peer, ask.worker[:MOST_CHARACTERS], ResourceExhaustedError, objection)
             return
         self.workers.heard(ask.worker, peer, now)

@@ -23,8 +23,6 @@ OFFER_PATIENCE = 5.0
 """Who has not repeated an ask for so long is gone, and another may bring the same part."""
 RIVAL_PATIENCE = OFFER_PATIENCE + 2.0
 """Seconds for which another waits: who brought it may have been killed, and started again at once."""
-LEAST_BYTES = 4096
-"""What an offer takes, however little it says."""
 
 
 @dataclass
@@ -37,11 +35,6 @@ class Offer:
     heard: float
     left: bool = False
 
-    @property
-    def nbytes(self) -> int:
-        """About what it takes, at least."""
-        return LEAST_BYTES + len(self.ask.resume)
-
 
 @dataclass
 class Gathering:
@@ -53,11 +46,6 @@ class Gathering:
     since: float
     rivals: dict[str, float] = field(default_factory=dict)
     offers: dict[int | str, Offer] = field(default_factory=dict)
-
-    @property
-    def nbytes(self) -> int:
-        """About what they take."""
-        return sum(offer.nbytes for offer in self.offers.values())
 
     @property
     def present(self) -> list[Offer]:
@@ -114,7 +102,7 @@ class Incarnations:
         self.absent = absent
         self.grace = grace
         self.gatherings: dict[str, Gathering] = {}
-        self._waiting_bytes = 0  # counted anew at each tick: what a reader has taken back since is in there still
+        self._waiting_bytes = 0  # of the states gathered, and of those that went since the last tick
 
     def offer(self, peer: Peer, ask: m.OpenIteration, now: float) -> Gathering | None:
         """Takes a part; returns all of them once the last is there and nobody reads the job any more."""
@@ -139,12 +127,7 @@ class Incarnations:
         if awaited:
             self.out.send(peer, m.ResumeAwaited(ask.client, awaited))
             return None
-        return self._pop(ask.job.name)
-
-    def _pop(self, job: str) -> Gathering:
-        gathering = self.gatherings.pop(job)
-        self._waiting_bytes -= gathering.nbytes
-        return gathering
+        return self.gatherings.pop(ask.job.name)
 
     def _take(self, offer: Offer, now: float) -> str:
         """Takes a part; the text says who brings it already, and may be gone."""
@@ -153,15 +136,8 @@ class Incarnations:
         if existing is not None and existing.save is not None:
             raise FailedPreconditionError(f"Job {job.name} is a save. Load the state under another job_name.")
         part = offer.checkpoint.part if consumer is None else consumer
-        gathering = self.gatherings.get(job.name, Gathering(now))
+        gathering = self.gatherings.get(job.name) or Gathering(now)
         known = gathering.offers.get(part)
-        more = offer.nbytes - (0 if known is None else known.nbytes)
-        if more > 0 and self._waiting_bytes + more > MOST_WAITING_BYTES:
-            raise ResourceExhaustedError(
-                f"{self._waiting_bytes / 1e6:.0f} MB of states wait for others here already, which is the most. Load "
-                "this one when those jobs have begun."
-            )
-        self.gatherings[job.name] = gathering
         is_taken = known is not None and not known.left and known.ask.client != offer.ask.client
         if known is not None and is_taken and now - known.heard < OFFER_PATIENCE:
             who = "this reader" if consumer is None else f"consumer {consumer}"
@@ -170,9 +146,10 @@ class Incarnations:
             raise FailedPreconditionError(
                 f"The state of {who} of job {job.name} is being loaded by another client. Each state is for one reader."
             )
+        self._check_room(len(offer.ask.resume), 0 if known is None else len(known.ask.resume))
         gathering.rivals.pop(offer.ask.client, None)
         gathering.offers[part] = offer
-        self._waiting_bytes += max(0, more)
+        self.gatherings[job.name] = gathering
         return ""
 
     def _is_occupied(self, gathering: Gathering, readers: list[Member], now: float) -> bool:
@@ -210,6 +187,16 @@ class Incarnations:
             if not gathering.present:
                 del self.gatherings[name]
 
+    def _check_room(self, size: int, before: int) -> None:
+        there = self._waiting_bytes - before
+        if size > before and there + size > MOST_WAITING_BYTES:
+            raise ResourceExhaustedError(
+                f"A state of {size} bytes cannot wait for those that belong to it: the states that wait already have "
+                f"{there}, and together they have {MOST_WAITING_BYTES} at most. Take states without operations that "
+                "hold elements (a smaller shuffle), or load those of one job after those of another."
+            )
+        self._waiting_bytes = there + size
+
     def tick(self, now: float) -> None:
         """Ends what has waited in vain, and forgets who asks no more."""
         for name, gathering in list(self.gatherings.items()):
@@ -230,7 +217,8 @@ class Incarnations:
                 del gathering.offers[part]
             if not gathering.present:
                 del self.gatherings[name]
-        self._waiting_bytes = sum(gathering.nbytes for gathering in self.gatherings.values())
+        offers = [offer for gathering in self.gatherings.values() for offer in gathering.offers.values()]
+        self._waiting_bytes = sum(len(offer.ask.resume) for offer in offers)
 
     def refuse_all(self, gathering: Gathering, error: DataServiceError) -> None:
         """Tells all who have brought parts why the job can not go on from them."""
@@ -238,7 +226,7 @@ class Incarnations:
             self.out.refuse(offer.peer, offer.ask.client, type(error), str(error))
 
     def _refuse_all(self, job: str, error: type[DataServiceError], text: str) -> None:
-        self.refuse_all(self._pop(job), error(text))
+        self.refuse_all(self.gatherings.pop(job), error(text))
 
 
 def _occupied(job: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import Peer
-from zmqdata.core.admission import Admission
+from zmqdata.core.admission import Admission, Objection
 from zmqdata.core.audit import audit_of
 from zmqdata.core.coordination import Coordination
 from zmqdata.core.detours import Detours
@@ -18,13 +18,14 @@ from zmqdata.core.endings import Endings
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.incarnations import Gathering, Incarnations
 from zmqdata.core.leases import Leases
+from zmqdata.core.limits import MOST_CLIENTS_OF_PEER, too_many
 from zmqdata.core.liveness import Member, Roster
 from zmqdata.core.outbox import Outbox, derived
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.resuming import Beginning, incarnation_of
 from zmqdata.core.state import Iteration
 from zmqdata.core.targets import is_static
-from zmqdata.errors import DataServiceError, NotFoundError, UnavailableError
+from zmqdata.errors import DataServiceError, NotFoundError, ResourceExhaustedError, UnavailableError
 
 COLLECTED_KEPT = 1_000
 
@@ -96,7 +97,7 @@ class Jobs:
         if ask.client in self.out.state.departed or not self._is_there(ask):
             self._refuse_unknown(peer, ask.client, given_up=True)
             return
-        objection = self.admission.objection(ask) or self.coordination.objection(ask)
+        objection = self._of_peer(peer) or self.admission.objection(ask) or self.coordination.objection(ask)
         if objection is not None and ask.client not in self.out.state.client_iteration:
             self.out.refuse(peer, ask.client, *objection)
             return
@@ -111,6 +112,10 @@ class Jobs:
         if ask.client not in self.out.state.client_iteration:
             self._join(ask, now)
         self._answer(peer, ask, now)
+
+    def _of_peer(self, peer: Peer) -> Objection | None:
+        many = too_many("clients of this connection", self.clients.num_of(peer), MOST_CLIENTS_OF_PEER)
+        return (ResourceExhaustedError, many) if many else None
 
     def _answer(self, peer: Peer, ask: m.OpenIteration, now: float) -> None:
         iteration = self.out.state.iterations[self.out.state.client_iteration[ask.client]]

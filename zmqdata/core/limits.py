@@ -5,22 +5,24 @@ Nobody who works comes near these. What is over a limit is refused and changes n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 MOST_DATASETS = 10_000
 MOST_JOBS = 10_000
 MOST_CLIENTS = 100_000
+MOST_CLIENTS_OF_PEER = 100
+"""Of one connection; ours have one each."""
 MOST_WORKERS = 100_000
 MOST_CONSUMERS = 10_000
 """Of one job, that read in step."""
 MOST_TASKS = 4_096
 """Of one job whose order is promised."""
-MOST_DESCRIPTION_BYTES = 64 << 20
-"""Of one dataset; names of files that a client has listed are the most of it, if there are any."""
-MOST_DESCRIBED_BYTES = 4 << 30
-"""Of all datasets together."""
+MOST_REGISTERED_BYTES = 1 << 30
+"""Of all datasets together: what is known of them, and of their pipelines what came with that."""
+MOST_WAITING_BYTES = 1 << 30
+"""Of all states together from which jobs wait to go on."""
 MOST_UPLOADS = 10_000
 """Parts of pipelines that clients have begun to send."""
-MOST_WAITING_BYTES = 1 << 30
-"""Of states that jobs are to begin anew from, which wait for those of other readers."""
 MOST_CHARACTERS = 1_000
 """In any name that a peer gives: to itself, to a job, to a dataset."""
 
@@ -37,12 +39,13 @@ def too_many(what: str, there: int, most: int) -> str:
     return text + f"{what.capitalize()} go when nobody needs them; are there more than meant?"
 
 
-def too_long(what: str, name: str) -> str:
-    """Why a name cannot be used; "" when it can.
+def too_long(texts: Mapping[str, str]) -> str:
+    """Why one of these texts cannot be taken, by what they are; "" when all can.
 
-    >>> too_long("job", "training"), too_long("job", "x" * 1_001)
+    >>> too_long({"name of a job": "training"}), too_long({"name of a job": "x" * 1_001})
     ('', 'The name of a job has at most 1000 characters, got 1001.')
     """
-    if len(name) <= MOST_CHARACTERS:
-        return ""
-    return f"The name of a {what} has at most {MOST_CHARACTERS} characters, got {len(name)}."
+    for what, text in texts.items():
+        if len(text) > MOST_CHARACTERS:
+            return f"The {what} has at most {MOST_CHARACTERS} characters, got {len(text)}."
+    return ""

@@ -6,7 +6,7 @@ connection proves nothing for a moment (it may be made anew), then it counts as 
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -74,6 +74,7 @@ class Roster:
     def __init__(self) -> None:
         self.members: OrderedDict[str, Member] = OrderedDict()
         self._by_peer: dict[Peer, str] = {}
+        self._counts: Counter[Peer] = Counter()
         self._unreachable: dict[str, None] = {}
         self.num_present = 0
 
@@ -90,8 +91,9 @@ class Roster:
             member = self.members[name] = Member(name, None, now, now)
         if member.peer != peer:
             self.num_present += member.peer is None
-            self._by_peer.pop(member.peer, None)
+            self._leave(member)
             self._by_peer[peer] = name
+            self._counts[peer] += 1
         member.peer, member.heard, member.unreachable = peer, now, None
         self.members.move_to_end(name)
         self._unreachable.pop(name, None)
@@ -141,9 +143,24 @@ class Roster:
         """Forgets a peer."""
         member = self.members.pop(name, None)
         if member is not None:
-            self._by_peer.pop(member.peer, None)
+            self._leave(member)
             self._unreachable.pop(name, None)
             self.num_present -= member.peer is not None
+
+    def num_of(self, peer: Peer) -> int:
+        """How many speak through ``peer``."""
+        return self._counts[peer]
+
+    def _leave(self, member: Member) -> None:
+        """It does not speak through its peer any more."""
+        peer = member.peer
+        if peer is None:
+            return
+        if self._by_peer.get(peer) == member.name:
+            del self._by_peer[peer]
+        self._counts[peer] -= 1
+        if not self._counts[peer]:
+            del self._counts[peer]
 
     def forgive(self, seconds: float, now: float, names: Iterable[str] | None = None) -> None:
         """Discounts time in which we ourselves did not listen: silence then was ours. ``names``: whose; None: all."""

@@ -103,7 +103,7 @@ class Saves:
         if objection is not None:
             return objection
         # A save is a job, and counts as one from the moment at which its folder is asked for.
-        if long := too_long("job", job_of(ask.path)):
+        if long := too_long({"name of a job": job_of(ask.path)}):
             return InvalidArgumentError, long
         if many := too_many("jobs", len(self.out.state.jobs) + len(self._preparing), MOST_JOBS):
             return ResourceExhaustedError, many

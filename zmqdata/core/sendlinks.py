@@ -107,9 +107,9 @@ class SendLinks:
     def open(self, peer: c.Peer, ask: m.OpenLink, now: float) -> None:
         """Binds a socket for a client, or says again where it is bound."""
         names = {"client": ask.client, "link": ask.link, "trainer": ask.reader.trainer_id}
-        objections = [too_long(what, name) for what, name in names.items()]
-        if any(objections) or not ask.link:
-            text = next(filter(None, objections), "A link has a name.")
+        text = too_long({f"name of a {what}": name for what, name in names.items()})
+        if text or not ask.link:
+            text = text or "A link has a name."
             self._do(c.Send(peer, m.LinkRefused(ask.link[:MOST_CHARACTERS], "InvalidArgumentError", text)))
             return
         if ask.client in self._released:

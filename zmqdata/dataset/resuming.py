@@ -29,7 +29,7 @@ from zmqdata.errors import (
     UnimplementedError,
     named_error,
 )
-from zmqdata.iterators import Context, Restoring, holds_no_state, make_iterator, plain_state
+from zmqdata.iterators import UNFIT, Context, Restoring, holds_no_state, make_iterator, plain_state
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.nodes import Node
 from zmqdata.pipelines import Fingerprint
@@ -239,7 +239,7 @@ class DatasetIterator:
             self._run(context, saved.position, restored=True)
         except DataServiceError:
             raise
-        except (TypeError, ValueError, LookupError) as error:
+        except UNFIT as error:
             raise InvalidArgumentError(
                 f"the state does not fit the operations of this pipeline ({type(error).__name__}: {error}). It was "
                 f"taken from\n{difference(saved.pipeline, parameter_lines(self._node))}"
@@ -370,4 +370,16 @@ def _payload(content: bytes, path: str) -> Any:
     check, payload = content[start - 4 : start], content[start:]
     if zlib.crc32(payload).to_bytes(4, "big") != check:
         raise DataLossError(f"{path} is damaged: its checksum does not fit its content. Restore an older state")
-    return msgspec.msgpack.decode(payload)
+    return decoded(payload, path)
+
+
+def decoded(payload: bytes, path: str) -> Any:
+    """What was saved, or a part of it.
+
+    Raises:
+        DataLossError: the bytes are not what ``save`` writes.
+    """
+    try:
+        return msgspec.msgpack.decode(payload)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError, ValueError) as error:
+        raise DataLossError(f"{path} is damaged: its content is no state ({error}). Restore an older one") from None

@@ -5,8 +5,10 @@ Their bytes are never opened here.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,6 +19,9 @@ from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.parts import PartFolder
 
 log = logging.getLogger(__name__)
+
+RESERVED_BYTES = 256 << 20
+"""Of a disk, or a twentieth of a small one: who sends large pipelines does not stop a dispatcher with a journal."""
 
 
 class PipelineStore:
@@ -87,6 +92,7 @@ class PipelineStore:
             if self._folder is None:
                 self._temporary = SocketFolder()
                 self._folder = PartFolder(self._temporary.path)
+            self._check_space()
             have = self._folder.append(command.digest, command.offset, command.content)
             if have < command.size:
                 return PieceKept(command.digest, have, broken=have != command.offset + len(command.content))
@@ -95,6 +101,11 @@ class PipelineStore:
             return PieceKept(command.digest, 0, broken=True)
         except OSError as error:
             return PieceKept(command.digest, 0, error=f"{error.strerror or error}: {error.filename or self._place()}")
+
+    def _check_space(self) -> None:
+        disk = shutil.disk_usage(self._place())
+        if disk.free < min(RESERVED_BYTES, disk.total // 20):
+            raise OSError(errno.ENOSPC, f"only {disk.free} bytes are left, which the journal may need", self._place())
 
     def _place(self) -> str:
         return "the temporary folder" if self._folder is None else str(self._folder.folder)

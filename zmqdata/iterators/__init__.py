@@ -39,6 +39,7 @@ from zmqdata.iterators import (
 )
 from zmqdata.iterators.base import (
     NO_STATE,
+    UNFIT,
     Bookmark,
     Context,
     ElementIterator,
@@ -59,6 +60,7 @@ __all__ = [
     "Context",
     "Bookmark",
     "ElementIterator",
+    "UNFIT",
     "Restoring",
     "Stackable",
     "as_element",

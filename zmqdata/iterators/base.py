@@ -141,6 +141,19 @@ def rows_of(count: int, stacked: Any) -> list[Any]:
     return list(rows) if kind is tuple else [tuple.__new__(kind, row) for row in rows]
 
 
+UNFIT = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What ``ElementIterator.restore`` raises, beside its own errors, of what is no state of such an iterator."""
+
+
 class Restoring:
     """What iterators of the service that are about to be restored have to do with the one in whose place they come.
 

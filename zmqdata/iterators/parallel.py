@@ -108,6 +108,8 @@ class ParallelIterator(ElementIterator):
 
     def restore(self, state: Any) -> None:
         number, inner, self._low, self._done, self._budget.spent, self._ended = state
+        if not 0 <= number <= self._low:
+            raise ValueError(f"element {self._low} is not behind element {number}")
         self._source.restore(inner)
         self._begin = [number, inner]
 

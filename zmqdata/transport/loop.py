@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import socket as plain
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 import zmq
@@ -47,6 +50,8 @@ class Loop:
         self._readers: dict[Any, Callable[[], bool]] = {}
         self._writers: dict[Any, Callable[[], None]] = {}
         self._calls: deque[Callable[[], None]] = deque()
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
         self._wake_in, self._wake_out = plain.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
@@ -93,6 +98,10 @@ class Loop:
             self._writers[socket] = callback
         self._register(socket)
 
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Makes a call after so many seconds, or a millisecond more. Dropped when the loop has ended."""
+        heappush(self._later, (time.monotonic() + seconds, next(self._numbers), call))
+
     def forget(self, socket: zmq.Socket[bytes]) -> None:
         """Polls a socket no more; do this before it is closed."""
         self._readers.pop(socket, None)
@@ -110,12 +119,16 @@ class Loop:
     def _run(self) -> None:
         due = 0.0
         while not self._stopping:
-            wait = 0.0 if self._calls else max(0.0, due - time.monotonic())
-            for socket, flags in self._poller.poll(int(wait * 1000)):
+            following = min(due, self._later[0][0]) if self._later else due
+            wait = 0.0 if self._calls else max(0.0, following - time.monotonic())
+            # Rounded up: to look a moment before something is due would be to look again and again until then.
+            for socket, flags in self._poller.poll(math.ceil(wait * 1000)):
                 self._serve(socket, flags)
             self._woken = False
             for _ in range(len(self._calls)):
                 self._guard(self._calls.popleft())
+            while self._later and time.monotonic() >= self._later[0][0]:
+                self._guard(heappop(self._later)[2])
             if time.monotonic() >= due:
                 due = time.monotonic() + self._period
                 self._guard(self._tick)

@@ -33,7 +33,7 @@ from zmqdata.worker.ledger import LedgerProvider, Stopped
 from zmqdata.worker.output import BLOCK_BYTES, Output
 from zmqdata.worker.quarantine import TaskQuarantine
 from zmqdata.worker.relay import Relays, Stint
-from zmqdata.worker.states import StateTaker, decoded
+from zmqdata.worker.states import StateTaker, restore
 from zmqdata.worker.stride import Stride
 from zmqdata.worker.watch import TaskWatch, WatchedProvider
 
@@ -286,7 +286,7 @@ class TaskRunner:
         iterator = make_iterator(node, context)
         try:
             if state is not None:
-                iterator.restore(decoded(state))
+                restore(iterator, state)
                 self._output.leap(state.number)
             return (yield from self._run_through(iterator))
         finally:

@@ -40,6 +40,7 @@ from zmqdata.transport.rejects import Rejects
 from zmqdata.worker.chunkwriter import ChunkWriter
 from zmqdata.worker.control import ControlSockets
 from zmqdata.worker.crumbs import CrumbFile, Note, crumb_of
+from zmqdata.worker.flushing import Flushes
 from zmqdata.worker.limits import is_starvation
 from zmqdata.worker.links import LinkSockets, data_address
 from zmqdata.worker.partcache import PartCache
@@ -118,6 +119,7 @@ class WorkerShell:
         self.parts = PartCache(config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon)
         self.runners: dict[tuple[int, int], TaskRunner] = {}
         self.relays = Relays()
+        self.flushes = Flushes(self.loop.later)
         self.chunks = ChunkWriter(self._report_soon)
         self.registered = threading.Event()
         self.ended_unregistered = False
@@ -136,7 +138,7 @@ class WorkerShell:
             c.FeedSplits: self._feed_splits,
             c.ReturnSplits: lambda command: self._runner(command, lambda one: self._give_back(one, command.source)),
             c.AllowProduction: lambda x: self._runner(x, lambda runner: runner.allow(x.size, x.elements)),
-            c.FlushTask: lambda command: self._runner(command, lambda runner: runner.flush()),
+            c.FlushTask: lambda command: self._runner(command, self.flushes.ask),
             c.BindLink: self.links.bind,
             c.UnbindLink: self.links.unbind,
             c.ShareMemory: self.links.share,
@@ -259,6 +261,7 @@ class WorkerShell:
         runner = self.runners.pop((command.task, command.attempt), None)
         if runner is not None:
             runner.stop()
+            self.flushes.forget(runner.key)
         self.chunks.stop((command.task, command.attempt))
 
     def _feed_splits(self, command: c.FeedSplits) -> None:

@@ -6,12 +6,12 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from zmqdata.core.lineage import MOST_STATE_BYTES
-from zmqdata.iterators import ElementIterator, holds_no_state
+from zmqdata.errors import DataLossError
+from zmqdata.iterators import UNFIT, ElementIterator, holds_no_state
 from zmqdata.messages import TaskState
 from zmqdata.worker.ledger import needs_of
 
@@ -25,9 +25,19 @@ BYTES_PER_SECOND = 64 << 10
 """So much of a task's states goes into the dispatcher's journal. Large ones are rarer."""
 
 
-def decoded(state: TaskState) -> Any:
-    """What ``ElementIterator.restore`` takes."""
-    return msgspec.msgpack.decode(state.content)
+def restore(iterator: ElementIterator, state: TaskState) -> None:
+    """Has a fresh iterator go on from a state, which may have been in a file of a user's for long.
+
+    Raises:
+        DataLossError: it is damaged.
+    """
+    try:
+        iterator.restore(msgspec.msgpack.decode(state.content))
+    except (*UNFIT, msgspec.MsgspecError) as error:
+        raise DataLossError(
+            f"The state from which this task was to make element {state.number} again does not fit its pipeline "
+            f"({type(error).__name__}: {error}). It is damaged: go on from an older one."
+        ) from error
 
 
 class StateTaker:

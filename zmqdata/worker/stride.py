@@ -4,8 +4,8 @@ from __future__ import annotations
 
 LONGEST = 1024
 SECONDS = 0.001
-BYTES = 64 << 10
-GLANCES = 32
+BYTES = 256 << 10
+GLANCE = SECONDS / 32
 OVERDUE = 2 * SECONDS
 
 
@@ -14,6 +14,10 @@ class Stride:
 
     What comes next may be larger, or take longer, than all before it. To fill memory takes time; so a look at the clock
     after each ``glance``, which costs nothing to speak of, ends a stride that has become too long.
+
+    Attributes:
+        length: how many elements to make.
+        glance: after how many of them to look at the clock.
 
     >>> stride = Stride()
     >>> for _ in range(3):
@@ -27,11 +31,7 @@ class Stride:
 
     def __init__(self) -> None:
         self.length = 1
-
-    @property
-    def glance(self) -> int:
-        """After so many elements to look at the clock."""
-        return max(1, self.length // GLANCES)
+        self.glance = 1
 
     def is_over(self, seconds: float) -> bool:
         """Whether a stride that has taken so long has to end before its length."""
@@ -43,3 +43,4 @@ class Stride:
             self.length = max(1, int(self.length / max(2.0, seconds / SECONDS, size / BYTES)))
         elif made == self.length and 2 * seconds < SECONDS and 2 * size < BYTES:
             self.length = min(LONGEST, 2 * self.length)
+        self.glance = max(1, min(self.length, int(GLANCE * made / max(seconds, GLANCE / LONGEST))))
