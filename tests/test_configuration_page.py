@@ -5,9 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tools.configuration_page import PAGE, filled
 from zmqdata import Dataset, DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer, distribute
+from zmqdata.blocks import structures
 from zmqdata.client.calls import status
+from zmqdata.core import checkpoints, limits, sendlinks
+from zmqdata.dispatcher import store
+from zmqdata.transport import keys, sockets
+from zmqdata.worker import links
 
 TEXT = Path(PAGE).read_text(encoding="utf-8")
 
@@ -15,6 +22,34 @@ TEXT = Path(PAGE).read_text(encoding="utf-8")
 def test_the_tables_are_those_of_the_declarations() -> None:
     """The page has every setting as it is declared; ``python tools/configuration_page.py`` writes it anew."""
     assert filled(TEXT) == TEXT
+
+
+LIMITS = {
+    "datasets, and jobs": f"{limits.MOST_DATASETS:,} each",
+    "parts of pipelines": f"{limits.MOST_UPLOADS:,}",
+    "clients of one connection": f"{limits.MOST_CLIENTS_OF_PEER}",
+    "bytes of all datasets": f"{limits.MOST_REGISTERED_BYTES >> 30} GiB",
+    "bytes of all states": f"{limits.MOST_WAITING_BYTES >> 30} GiB",
+    "bytes of all parts": f"as long as the disk has {store.RESERVED_BYTES >> 20} MiB left",
+    "clients, and workers": f"{limits.MOST_CLIENTS:,} each",
+    "characters of a name": f"{limits.MOST_CHARACTERS:,}",
+    "messages of one peer": f"{sockets.HEARD_QUEUE}",
+    "links of a worker": f"{sendlinks.MAX_LINKS:,}, and {sendlinks.MAX_IDLE_LINKS}",
+    "tasks for which": f"{sendlinks.MAX_GRANTS:,}",
+    "bytes that wait": f"{links.MOST_QUEUED_BYTES >> 30} GB",
+    "bytes of a checkpoint": f"{checkpoints.MOST_BYTES >> 20} MB",
+    "levels of nesting": f"{structures.MAX_DEPTH}",
+    "known keys": f"{keys.MOST_KNOWN:,}",
+    "seconds in which": f"{sockets.HANDSHAKE_MS // 1000}",
+    "consumers of a": f"{limits.MOST_CONSUMERS:,}, and {limits.MOST_TASKS:,}",
+}
+
+
+@pytest.mark.parametrize("start", LIMITS)
+def test_limits_are_told_as_they_are(start: str) -> None:
+    """The number in the table is that of the code."""
+    (row,) = [line for line in TEXT.splitlines() if line.startswith(f"| {start}")]
+    assert row.split(" | ")[1].startswith(LIMITS[start])
 
 
 def described(section: str) -> dict[str, set[str]]:

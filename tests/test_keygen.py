@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,41 @@ def test_each_role_may_have_a_key_of_its_own(tmp_path: Path) -> None:
     assert {one.role for one in made["worker"].known} == {"dispatcher", "client"}
 
 
+@pytest.mark.parametrize("role", keys.ROLES)
+def test_keys_of_roles_are_made_all_or_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], role: str) -> None:
+    """Where one of them is there already, the others would be of another cluster."""
+    keys.save(tmp_path / f"{role}.key", keys.new_key())
+    assert main(["keygen", "--roles", str(tmp_path)]) == 2
+    assert f"{role}.key already" in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == [f"{role}.key"]
+
+
+def test_who_has_no_home_may_name_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As users in containers who are a number only; the folder for configuration may have any name."""
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert main(["keygen", "--key-file", str(tmp_path / "k")]) == 0
+    assert main(["keygen"]) == 2
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "100%"))
+    assert main(["keygen"]) == 0
+    with pytest.raises(SystemExit):
+        main(["keygen", "--help"])
+
+
+def test_a_key_that_is_there_already_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever has tried a cluster on this machine has one: it is to be copied, not deleted."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    keys.own_key()
+    assert main(["keygen"]) == 2
+    assert f"{tmp_path / 'zmqdata' / 'cluster.key'} already, and it is left" in capsys.readouterr().err
+
+
 def test_a_client_is_added_and_revoked_by_its_line(tmp_path: Path) -> None:
     """Dispatcher and worker know it by name; without that line they do not."""
     assert main(["keygen", "--roles", str(tmp_path)]) == 0
@@ -55,6 +91,21 @@ def test_a_client_is_added_and_revoked_by_its_line(tmp_path: Path) -> None:
         path.write_text("".join(line for line in lines if not line.endswith(" alice\n")))
         assert keys.load(path).holder(alice.public) is None
     assert main(["keygen", "--roles", str(tmp_path), "--client", "alice"]) == 2
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o440])
+def test_a_server_can_read_its_file_after_a_client_was_added(tmp_path: Path, mode: int) -> None:
+    """Mode, and owner where root adds it, are what they were: in a container it is the group that reads."""
+    assert main(["keygen", "--roles", str(tmp_path)]) == 0
+    path = tmp_path / "dispatcher.key"
+    path.chmod(mode)
+    if os.geteuid() == 0:
+        os.chown(path, 0, 54321)
+    before = path.stat()
+    assert main(["keygen", "--roles", str(tmp_path), "--client", "alice"]) == 0
+    after = path.stat()
+    assert after.st_ino != before.st_ino
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
@@ -107,3 +108,11 @@ def test_new_fields_have_defaults() -> None:
     grant = msgspec.convert({"task": 1, "attempt": 1, "elements": 1, "bytes": 1, "handed_out": 0}, m.StreamGrant)
     report = msgspec.convert({"task": 1, "attempt": 1, "produced": 1, "total": None}, m.TaskReport)
     assert (grant.reported, report.idle, report.incomplete) == (0, 0.0, False)
+
+
+def test_the_secret_of_a_link_is_in_no_repr() -> None:
+    """Neither of the message that tells it, nor of what becomes of it on both sides."""
+    told = (m.LinkOpened("l", "tcp://w:1", "hidden"), c.LinkBound("l", "tcp://w:1", "hidden"))
+    for one in (*told, c.ConnectLink("l", "tcp://w:1", "hidden")):
+        assert "tcp://w:1" in repr(one)
+        assert "hidden" not in repr(one)

@@ -20,7 +20,10 @@ def keygen_main(arguments: Sequence[str], program: str = "zmqdata keygen") -> in
         "configuration of each user, or where ZMQDATA_KEY_FILE says.",
     )
     parser.add_argument(
-        "--key-file", metavar="FILE", help=f"where to write it (default: {keys.default_path()}); never over another one"
+        "--key-file",
+        metavar="FILE",
+        help="where to write it (default: zmqdata/cluster.key in the folder for configuration, $XDG_CONFIG_HOME or "
+        "~/.config); never over another one",
     )
     parser.add_argument(
         "--roles",
@@ -57,11 +60,12 @@ def _make(key_file: str | None, roles: str | None, client: str | None) -> int:
 
 
 def _make_roles(folder: Path) -> list[Path]:
-    made = []
-    for role, key in keys.new_roles().items():
-        made.append(folder / f"{role}.key")
-        keys.save(made[-1], key)
-    return made
+    made = {folder / f"{role}.key": key for role, key in keys.new_roles().items()}
+    for path in made:
+        keys.check_absent(path)  # of all three, lest some of them be of another cluster
+    for path, key in made.items():
+        keys.save(path, key)
+    return list(made)
 
 
 def _add_client(folder: Path, name: str) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from zmqdata.cluster.starting import ServerStartError
 from zmqdata.errors import FailedPreconditionError, UnavailableError
 from zmqdata.testing.cluster import listens, no_leaks
 from zmqdata.testing.forks import told_by_child
+from zmqdata.transport import keys
 
 FAST = {"heartbeat_interval_ms": 100}
 
@@ -54,6 +56,20 @@ def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"ZMQDATA_{name}", text)
     with LocalCluster(1, worker_tags=["LAB"], **FAST) as cluster:
         assert [worker["tags"] for worker in status(cluster.target)["workers"]] == [["LAB"]]
+
+
+@pytest.mark.parametrize("variable", ["KEY_FILE", "INSECURE"])
+def test_a_cluster_has_the_key_that_its_process_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """Where the environment names another one than the user's, as on a network, or none, the script can read."""
+    keys.save(tmp_path / "k", keys.new_key())
+    monkeypatch.setenv(f"ZMQDATA_{variable}", str(tmp_path / "k") if variable == "KEY_FILE" else "1")
+    with LocalCluster(1, in_process=True, **FAST) as cluster:
+        config = status(cluster.target)["config"]
+        assert len(status(cluster.target)["workers"]) == 1
+    wanted = (str(tmp_path / "k"), False) if variable == "KEY_FILE" else (None, True)
+    assert (config["key_file"], config["insecure"]) == wanted
 
 
 @pytest.mark.parametrize("in_process", [True, False])

@@ -10,9 +10,11 @@ from tests.core.test_datasets import Shelf, digest
 from tests.core.test_dispatcher import Cluster
 from tests.core.test_incarnations import Desk as Waiting
 from tests.core.test_jobs import DESCRIPTION, JOB, Desk
+from tests.core.test_saves import ASK, Office, only
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core import admission, datasets, dispatcher, incarnations, jobs
+from zmqdata.commands.saves import SavePrepared
+from zmqdata.core import admission, datasets, dispatcher, incarnations, jobs, saves
 from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.splits import FileSplits
 
@@ -48,6 +50,22 @@ def test_there_are_only_so_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (refusal.request, refusal.error) == ("l", "ResourceExhaustedError")
     desk.open("l")
     assert desk.only(m.IterationOpened).client == "l"
+
+
+def test_a_save_counts_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the moment at which its folder is asked for, and its path as a name; who asks again is answered."""
+    monkeypatch.setattr(saves, "MOST_JOBS", 1)
+    office = Office()
+    other = m.StartSave("request", "dataset", "/b", "other")
+    office.hear(ASK)
+    assert only(m.RequestRefused, office.hear(other)).error == "ResourceExhaustedError"
+    office.feed(SavePrepared(ASK.path, ASK.run))
+    assert only(m.RequestRefused, office.hear(other)).error == "ResourceExhaustedError"
+    assert only(m.SaveStarted, office.hear(ASK))
+    assert len(office.core.state.jobs) == 1
+    monkeypatch.undo()
+    long = m.StartSave("request", "dataset", f"/{LONG}", "long")
+    assert only(m.RequestRefused, office.hear(long)).error == "InvalidArgumentError"
 
 
 def test_there_are_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core import parts
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.parts import ABANDONED_AFTER, UNUSED_FOR, Parts
 
@@ -54,6 +55,20 @@ def test_a_piece_that_does_not_follow_is_answered_with_what_is_kept() -> None:
     assert shelf.store(0) == []  # answered when it is written
     assert shelf.kept(5) == [m.PieceStored("r-k", ONE, 5)]
     assert shelf.store(0) == [m.PieceStored("r-k", ONE, 5)]
+
+
+def test_only_so_many_parts_are_sent_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is refused, whether its piece comes or it is asked for, until one of them is whole."""
+    monkeypatch.setattr(parts, "MOST_UPLOADS", 1)
+    shelf = Shelf()
+    shelf.store(0)
+    [refusal] = shelf.store(0, digest=TWO)
+    assert refusal.error == "ResourceExhaustedError"
+    shelf.parts.ask_for("k", "r", m.Part(TWO, 10), 0.0)
+    assert [one.error for one in shelf.done()] == ["ResourceExhaustedError"]
+    assert shelf.store(5) == [c.KeepPiece(ONE, 10, 5, b"12345")]
+    shelf.kept(10)
+    assert shelf.store(0, digest=TWO) == [c.KeepPiece(TWO, 10, 0, b"12345")]
 
 
 def test_two_clients_send_one_part_together() -> None:

@@ -55,6 +55,14 @@ def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
     assert "can not make the folder" in refused.text
 
 
+@pytest.mark.parametrize("path", ["reference://::data:,x", "zip://a::file:///b.zip", "simplecache::s3://bucket/x"])
+def test_a_client_chooses_no_file_systems_within_others(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """Some run templates that they find: the dispatcher runs nothing that clients name."""
+    monkeypatch.setattr(savefolders, "begin_save", lambda *told: pytest.fail("it was opened"))
+    refused = prepare_save(s.PrepareSave(path, "run", None, None, -2))
+    assert (refused.error, "names several" in refused.text) == ("InvalidArgumentError", True)
+
+
 def test_publishing_twice_changes_nothing(tmp_path: Path) -> None:
     """A chunk gets its name once; asked again there is nothing to do."""
     path = begun(tmp_path)

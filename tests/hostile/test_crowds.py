@@ -136,15 +136,20 @@ def endless() -> Dataset:
 
 
 def test_a_link_that_is_asked_for_and_not_read_is_ended(
-    make_service: Callable[..., Service], make_peer: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
+    make_service: Callable[..., Service],
+    make_peer: Callable[..., Peer],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its client says that it has handed out all that was ever sent, and takes none of it."""
+    """Its client says that it has handed out all that was ever sent, and takes none of it; the log does not name it."""
     monkeypatch.setattr(links, "MOST_QUEUED_BYTES", 8 << 20)
     service = make_service(workers=1)
     greedy = Greedy(service.target, service.workers[0].address, endless(), make_peer)
     most = m.parts.MOST_NUMBER
     wait_until(lambda: isinstance(greedy.grant(most, most), m.LinkRefused), "the link was ended")
     assert "a data socket: its client takes nothing" in servers(service)[1].rejects.counts
+    assert "its client takes nothing" in caplog.text
+    assert "greedy" not in caplog.text
     greedy.close()
     check_serves(service)
 

@@ -105,6 +105,33 @@ def test_a_key_of_the_cluster_opens_no_others_link(cluster: Service, folder: Pat
     assert shell.rejects.counts["a data socket: its key is not let in"] == 2
 
 
+def test_who_takes_the_port_of_a_worker_that_is_gone_is_left_alone(make_service: Callable[..., Service]) -> None:
+    """Somebody else's server, without our key, is none that the iteration needs, and nobody connects to it any more."""
+    service = make_service()
+    it = iter(service.read(Dataset.range(1).repeat().map(lambda x: x), "parallel_epochs", data_transfer_protocol="tcp"))
+    next(it)
+    servers, gone = it._shell.servers, service.workers.pop()
+    address = gone.address
+    wait_until(lambda: address in servers, "it speaks to it")
+    gone.stop()
+    with sockets.new_context() as context:
+        stranger, _ = sockets.control_router(context, address, 10_000)
+        wait_until(lambda: address not in servers, "it is forgotten")
+        assert [int(next(it)) for _ in range(100)] == [0] * 100
+        stranger.close(linger=0)
+    it.close()
+
+
+def test_a_worker_that_does_not_let_a_client_in_is_told(cluster: Service, folder: Path) -> None:
+    """Its file lacks the line of a client whom the dispatcher knows: the iteration ends with an error that says so."""
+    path, public = folder / "worker.key", keys.load(folder / "client.key").public
+    keys.replace(path, keys.parse("".join(x for x in path.read_text().splitlines(True) if public not in x)))
+    keyrings = [worker._shell.access.keyring for worker in cluster.workers]
+    wait_until(lambda: not any(keyring.holder(public) for keyring in keyrings), "the file was read again")
+    with pytest.raises(PermissionDeniedError, match="does not let in the holder of key file"):
+        next(iter(cluster.read(Dataset.range(1000).map(lambda x: x), data_transfer_protocol="tcp")))
+
+
 def test_nothing_secret_is_told(cluster: Service, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Neither logs nor states have keys, or the secrets of links."""
     with caplog.at_level(logging.DEBUG):
@@ -142,7 +169,7 @@ def test_nobody_listens_beyond_the_machine_without_a_key(
         lambda: DispatchServer(DispatcherConfig(host=host)),
         lambda: WorkerServer(WorkerConfig(dispatcher_address="tcp://127.0.0.1:1", host=host)),
     ):
-        with pytest.raises(FailedPreconditionError, match="Run `zmqdata keygen`"):
+        with pytest.raises(FailedPreconditionError, match="run `zmqdata keygen`"):
             make()
     DispatchServer(DispatcherConfig(host=host, insecure=True)).stop()
 

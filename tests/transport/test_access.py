@@ -7,13 +7,14 @@ import os
 import socket as plain
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import zmq
 
+from benchmarks.attackers import GREETING
 from zmqdata import messages as m
 from zmqdata.testing.cluster import await_condition
 from zmqdata.transport import keys, sockets
@@ -122,7 +123,9 @@ def test_a_key_is_for_its_role() -> None:
     for role, ask in (("client", register), ("worker", m.RequestStatus("r")), ("all", register), ("client", None)):
         known = keys.Known(role, "public")
         access = type("Named", (), {"sender": lambda self, frames, known=known: known})()
-        says[role, type(ask).__name__] = objection(access, [], ask or m.RequestStatus("r"))
+        said, _, remedy = objection(access, [], ask or m.RequestStatus("r")).partition(": ")
+        assert ("--key-file" in remedy) == bool(said)
+        says[role, type(ask).__name__] = said
     assert says == {
         ("client", "RegisterWorker"): "a client's key may not be used for RegisterWorker",
         ("worker", "RequestStatus"): "a worker's key may not be used for RequestStatus",
@@ -158,6 +161,49 @@ def test_a_line_that_is_deleted_revokes_its_key(tmp_path: Path, caplog: pytest.L
         assert "does not let in" in door.knock(ROLES["client"])
     finally:
         door.close()
+
+
+def without_client(path: Path) -> str:
+    """What a key file has beside the line of the client's key."""
+    lines = path.read_text().splitlines(keepends=True)
+    return "".join(line for line in lines if ROLES["client"].public not in line)
+
+
+def test_a_change_counts_once_the_file_is_private_again(tmp_path: Path) -> None:
+    """An editor may leave it open to others: refused then, and read when its mode is mended."""
+    path = tmp_path / "k"
+    keys.save(path, ROLES["dispatcher"])
+    keyring = Keyring(keys.load(path))
+    path.write_text(without_client(path))
+    path.chmod(0o644)
+    keyring.look()
+    assert keyring.holder(ROLES["client"].public) is not None
+    path.chmod(0o600)
+    keyring.look()
+    assert keyring.holder(ROLES["client"].public) is None
+
+
+def test_a_change_while_the_server_starts_is_seen(tmp_path: Path) -> None:
+    """Between the moment at which the file was read and the first look at it."""
+    path = tmp_path / "k"
+    keys.save(path, ROLES["dispatcher"])
+    key = keys.load(path)
+    path.write_text(without_client(path))
+    keyring = Keyring(key)
+    keyring.look()
+    assert keyring.holder(ROLES["client"].public) is None
+
+
+def test_the_file_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipeline may go to one, and the name of the key file may be relative."""
+    monkeypatch.chdir(tmp_path)
+    keys.save("k", ROLES["dispatcher"])
+    keyring = Keyring(keys.load("k"))
+    keyring.look()
+    monkeypatch.chdir("/")
+    (tmp_path / "k").write_text(without_client(tmp_path / "k"))
+    keyring.look()
+    assert keyring.holder(ROLES["client"].public) is None
 
 
 def test_without_a_key_everybody_is_let_in() -> None:
@@ -212,6 +258,25 @@ def test_a_greeting_tells_the_mechanism(door: Door) -> None:
     proxy.socket.close()
     assert mechanism_of("ipc:///nowhere") is None
     assert mechanism_of(f"tcp://127.0.0.1:{_free_port()}") is None
+
+
+def test_a_greeting_that_comes_in_drops_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks does nothing else meanwhile: the time is for all of it, not for each byte."""
+    monkeypatch.setattr("zmqdata.transport.handshakes.LOOKS", 0.2)
+    ended = threading.Event()
+    with plain.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            with server.accept()[0] as connection, suppress(OSError):
+                for one in GREETING:
+                    connection.send(bytes([one]))
+                    ended.wait(0.05)
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        assert mechanism_of(f"tcp://127.0.0.1:{server.getsockname()[1]}") is None
+        ended.set()
+        dripping.join()
 
 
 def _free_port() -> int:

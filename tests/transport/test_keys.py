@@ -33,7 +33,7 @@ def test_a_key_is_in_its_file(tmp_path: Path) -> None:
 def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
     """Whoever has the key that is there would be locked out."""
     keys.save(tmp_path / "k", KEY)
-    with pytest.raises(AlreadyExistsError, match="Delete it first"):
+    with pytest.raises(AlreadyExistsError, match="delete it first"):
         keys.save(tmp_path / "k", keys.new_key())
     assert keys.load(tmp_path / "k").pair == KEY.pair
 

@@ -26,13 +26,13 @@ from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.deliveries import DeliveryQueue, Strides
 from zmqdata.client.delivery import Delivery, End
 from zmqdata.client.memories import Memories
+from zmqdata.client.servers import Servers
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
 from zmqdata.errors import DataServiceError, FailedPreconditionError, ProtocolError, UnavailableError
 from zmqdata.iterators.watching import LeftOut
-from zmqdata.messages import LeftOutElement, encode_checkpoint
+from zmqdata.messages import LeftOutElement, encode_checkpoint, shown_name
 from zmqdata.transport import sockets
 from zmqdata.transport.clocks import boottime
-from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keys import shown_key
 from zmqdata.transport.loans import Pool
 from zmqdata.transport.local import SCHEME, Handover, find_handover
@@ -66,8 +66,6 @@ class ReaderShell:
         self.rejects = Rejects()
         self._context = client_context()
         self._key = shown_key()
-        self._handshakes: list[Handshakes] = []
-        self._workers: dict[str, zmq.Socket[bytes]] = {}
         self._links: dict[str, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
         self._handovers: dict[str, Handover] = {}
         self._memories = Memories()
@@ -77,7 +75,14 @@ class ReaderShell:
         self._corrupt = 0
         self._closing = False
         self.loop = Loop(f"zmqdata-client-{profile.client[:6]}", self._tick, 0.2, self._release)
-        self._dispatcher = self._control(profile.service, "dispatcher", c.DISPATCHER, -1)
+        self.servers = Servers(
+            self._context,
+            self.loop,
+            self._key,
+            profile.service,
+            self._receive,
+            lambda reason: self._handle(c.KeyRefused(reason)),
+        )
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
             c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
@@ -151,6 +156,7 @@ class ReaderShell:
         self.strides.end()
         self._report_partly()
         self._handle(c.Tick())
+        self.servers.look(self.core.links.by_address)
 
     def look_after_lease(self) -> None:
         """The training loop waits for it."""
@@ -223,37 +229,12 @@ class ReaderShell:
         return True
 
     def _send(self, command: c.Send) -> None:
-        socket = self._dispatcher if command.peer == c.DISPATCHER else self._worker(str(command.peer))
-        if socket is None:
-            return
         try:
-            socket.send_multipart(wire.pack(command.message), zmq.NOBLOCK)
+            self.servers.socket(command.peer).send_multipart(wire.pack(command.message), zmq.NOBLOCK)
         except zmq.Again:
             log.debug("%s does not take its messages; one was left out", command.peer)
-
-    def _worker(self, address: str) -> zmq.Socket[bytes] | None:
-        socket = self._workers.get(address)
-        if socket is None:
-            try:
-                socket = self._workers[address] = self._control(address, "worker", address, sockets.MAX_CONTROL_BYTES)
-            except zmq.ZMQError as error:
-                self.rejects.count(address, "the task list", f"no address: {error}")
-                return None
-        return socket
-
-    def _control(self, endpoint: str, role: str, peer: c.Peer, max_bytes: int) -> zmq.Socket[bytes]:
-        """A connection to a server of a role, which is read from now on."""
-        socket, handshakes = sockets.control_dealer(self._context, endpoint, self._key, role, max_bytes=max_bytes)
-        self._handshakes.append(handshakes)
-        self.loop.read(socket, lambda: self._receive(socket, peer))
-        self.loop.read(handshakes.monitor, lambda: self._shake_hands(handshakes))
-        return socket
-
-    def _shake_hands(self, handshakes: Handshakes) -> bool:
-        reason = handshakes.news()
-        if reason:
-            self._handle(c.KeyRefused(reason))
-        return reason is not None
+        except zmq.ZMQError as error:
+            self.rejects.count(command.peer, "the task list", f"no address: {error}")
 
     # --- links
 
@@ -330,7 +311,7 @@ class ReaderShell:
 
     def _cannot_decode(self, name: str, error: ProtocolError) -> None:
         """A message that cannot be read is asked for again; a peer that sends nothing else is given up."""
-        self.rejects.count(name, "a data connection", str(error))
+        self.rejects.count(shown_name(name), "a data connection", str(error))
         self._corrupt += 1
         finish = hopeless(error, self._corrupt)
         if finish is not None:
@@ -382,10 +363,7 @@ class ReaderShell:
     def _release(self) -> None:
         for name in [*self._links, *self._handovers]:
             self._disconnect(c.DisconnectLink(name))
-        for handshakes in self._handshakes:
-            handshakes.close()
-        for socket in (*self._workers.values(), self._dispatcher):
-            socket.close()
+        self.servers.close()
         endings.abandoned.discard(self.loop)
 
 

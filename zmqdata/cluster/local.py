@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from zmqdata.settings import check_int, check_type, flag_of, opposite, shown
 from zmqdata.transport.addresses import check_addresses
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.forks import check_process
+from zmqdata.transport.keys import shown_settings
 
 OF_DISPATCHER = frozenset(field.name for field in fields(DispatcherConfig)) - {"protocol"}
 OF_WORKER = frozenset(field.name for field in fields(WorkerConfig)) - {"protocol", "port", "dispatcher_address"}
@@ -48,7 +49,8 @@ class LocalCluster:
     """A dispatcher and workers on this machine, which end with this object, or with this process at the latest.
 
     They are processes that import what this one can import; a script that starts them needs no ``__main__`` guard. What
-    they do is said by the arguments alone, whatever ``ZMQDATA_*`` the environment has.
+    they do is said by the arguments alone, whatever ``ZMQDATA_*`` the environment has. Only the key, where no argument
+    says which, is the one that this process shows (``use_key_file``, ``ZMQDATA_KEY_FILE``), which else could not read.
 
     Args:
         num_workers: how many workers to start.
@@ -83,6 +85,8 @@ class LocalCluster:
                 f"in_process=True runs a worker in one thread; got processes_per_worker={processes_per_worker}. "
                 "Leave one of the two out, or start more workers"
             )
+        if not {"key_file", "insecure"} & options.keys():
+            options |= asdict(shown_settings())
         self._in_process = in_process
         self._processes = processes_per_worker
         lends_folder = options.get("work_dir") is None and options.get("fault_tolerant_mode") is not False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from zmqdata.messages import Block, LeftOutElement, Memory, OnLink
@@ -81,8 +81,8 @@ class ConnectLink:
 
     link: str
     address: str
-    secret: str
-    memory: Memory | None = None
+    secret: str = field(repr=False)
+    memory: Memory | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

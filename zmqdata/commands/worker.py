@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from zmqdata.messages import Block, Crumb, EndOfTask, Lineage, Memory, TaskDefinition, TaskState
@@ -214,10 +214,10 @@ class LinkBound:
 
     link: str
     address: str
-    secret: str
+    secret: str = field(repr=False)
     error: str = ""
     kind: str = "ResourceExhaustedError"
-    memory: Memory | None = None
+    memory: Memory | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

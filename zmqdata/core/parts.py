@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from zmqdata import messages as m
 from zmqdata.commands import DropPipeline, KeepPiece, Peer, PieceKept, SendPiece
+from zmqdata.core.limits import MOST_UPLOADS, too_many
 from zmqdata.core.outbox import Outbox
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
 
@@ -57,8 +58,15 @@ class Parts:
 
     def ask_for(self, peer: Peer, request: str, part: m.Part, now: float) -> None:
         """Has a client send a part, from where it is known."""
+        if many := self._excess(part.digest):
+            self.out.refuse(peer, request, ResourceExhaustedError, many)
+            return
         upload = self._upload(part.digest, part.size, now)
         self.out.send(peer, m.RequestPart(request, part.digest, upload.taken, self.piece_bytes))
+
+    def _excess(self, digest: str) -> str:
+        """Why one more part cannot be taken in; "" when it can."""
+        return "" if digest in self.uploads else too_many("parts being sent", len(self.uploads), MOST_UPLOADS)
 
     def _upload(self, digest: str, size: int, now: float) -> Upload:
         upload = self.uploads.setdefault(digest, Upload(size))
@@ -75,6 +83,9 @@ class Parts:
         if not m.is_digest(ask.digest) or not 0 < len(ask.content) <= m.MOST_PIECE_BYTES:
             text = f"A piece has a digest of 64 hexadecimal characters and 1 to {m.MOST_PIECE_BYTES} bytes"
             self.out.refuse(peer, ask.request, InvalidArgumentError, text)
+            return
+        if many := self._excess(ask.digest):
+            self.out.refuse(peer, ask.request, ResourceExhaustedError, many)
             return
         upload = self._upload(ask.digest, ask.size, now)
         if ask.size != upload.size or ask.offset + len(ask.content) > ask.size:

@@ -17,6 +17,7 @@ from zmqdata.commands import Peer
 from zmqdata.commands import saves as s
 from zmqdata.core.admission import Objection, of_poison
 from zmqdata.core.hosting import Hosting
+from zmqdata.core.limits import MOST_JOBS, too_long, too_many
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.saved import SavedChunk
 from zmqdata.core.state import Iteration, Task
@@ -28,6 +29,7 @@ from zmqdata.errors import (
     InvalidArgumentError,
     NotFoundError,
     PipelineError,
+    ResourceExhaustedError,
     UnimplementedError,
 )
 from zmqdata.specs import INFINITE_CARDINALITY
@@ -100,6 +102,11 @@ class Saves:
         objection = of_poison(ask.on_poison)
         if objection is not None:
             return objection
+        # A save is a job, and counts as one from the moment at which its folder is asked for.
+        if long := too_long({"name of a job": job_of(ask.path)}):
+            return InvalidArgumentError, long
+        if many := too_many("jobs", len(self.out.state.jobs) + len(self._preparing), MOST_JOBS):
+            return ResourceExhaustedError, many
         dataset = self.out.state.datasets.get(ask.dataset_id)
         if dataset is None:
             return NotFoundError, f"Dataset id {ask.dataset_id} not found."

@@ -73,6 +73,10 @@ class SaveFolders:
 
 def prepare_save(command: s.PrepareSave) -> s.SavePrepared:
     """Makes the folder of a save, unless something is saved there."""
+    if "::" in command.path:
+        # Some file systems of fsspec that stand on others open what a client names as a template, or an archive.
+        text = f"A save goes to one file system, and {command.path} names several: name the folder without '::'"
+        return s.SavePrepared(command.path, command.run, InvalidArgumentError.__name__, text)
     spec = None if command.spec is None else b64encode(command.spec).decode()
     try:
         begin_save(command.path, SaveDescription(command.run, command.compression, spec, command.cardinality))

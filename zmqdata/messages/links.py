@@ -93,6 +93,9 @@ class LinkOpened(Message, frozen=True):
     secret: str
     memory: Memory | None = None
 
+    def __repr__(self) -> str:
+        return f"LinkOpened(link={self.link!r}, address={self.address!r}, ...)"
+
 
 class LinkRefused(Message, frozen=True):
     """The worker has no such link, or cannot bind one. The client opens another after a while."""

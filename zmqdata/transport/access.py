@@ -42,7 +42,9 @@ class Keyring:
     def __init__(self, key: Key | None) -> None:
         self.key = key
         self._known = _by_public(key)
-        self._read = self._state()
+        # Whole: a pipeline in this process may go to another folder. What was changed since is found at the first look.
+        self._path = os.path.abspath(key.path) if key is not None and key.path else ""
+        self._read: tuple[int, ...] | None = None
 
     def __bool__(self) -> bool:
         return self.key is not None
@@ -58,18 +60,21 @@ class Keyring:
             return
         self._read = state
         try:
-            self._known = _by_public(load(self.key.path))
+            known = _by_public(load(self._path))
         except (DataServiceError, OSError) as error:
             log.error("the key file is not what it should be; what it said before counts: %s", error)
-        else:
-            log.info("key file %s was changed: %d keys are let in", self.key.path, len(self._known))
+            return
+        if known != self._known:
+            self._known = known
+            log.info("key file %s was changed: %d keys are let in", self._path, len(known))
 
-    def _state(self) -> tuple[int, int, int] | None:
-        if self.key is None or not self.key.path:
+    def _state(self) -> tuple[int, ...] | None:
+        if not self._path:
             return None
         with contextlib.suppress(OSError):
-            found = os.stat(self.key.path)
-            return found.st_mtime_ns, found.st_ino, found.st_size
+            found = os.stat(self._path)
+            # With owner and mode: a file that others could read is refused, and read again when that is mended.
+            return found.st_mtime_ns, found.st_ino, found.st_size, found.st_mode, found.st_uid
         return None
 
 
@@ -141,7 +146,8 @@ class Access:
         if sender is None:
             return "the key of this connection is not let in any more"
         if sender.role != ALL and not isinstance(message, SAYS[sender.role]):
-            return f"a {sender.role}'s key may not be used for {type(message).__name__}"
+            remedy = "name the key file of its own role by --key-file or ZMQDATA_KEY_FILE"
+            return f"a {sender.role}'s key may not be used for {type(message).__name__}: {remedy}"
         return ""
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket as plain
+import time
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -17,6 +18,7 @@ GREETING_BYTES = 64
 SIGNATURE = b"\xff" + b"\0" * 8 + b"\x7f" + b"\3"
 """Of our own greeting just so much, with the version of the protocol, that the other side sends all of its own."""
 LOOKS = 1.0
+"""Seconds to connect, and for all of the greeting: whoever looks does nothing else meanwhile."""
 _REFUSED = zmq.Event.HANDSHAKE_FAILED_AUTH
 _MISMATCH = zmq.Event.HANDSHAKE_FAILED_PROTOCOL
 _BROKEN = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
@@ -106,9 +108,13 @@ def mechanism_of(endpoint: str) -> str | None:
         contextlib.suppress(OSError, ValueError),
         plain.create_connection((host.strip("[]"), int(port)), LOOKS) as connection,
     ):
-        connection.settimeout(LOOKS)
         connection.sendall(SIGNATURE)
-        while len(greeting) < GREETING_BYTES and (part := connection.recv(GREETING_BYTES - len(greeting))):
+        until = time.monotonic() + LOOKS
+        while len(greeting) < GREETING_BYTES and (left := until - time.monotonic()) > 0:
+            connection.settimeout(left)
+            part = connection.recv(GREETING_BYTES - len(greeting))
+            if not part:
+                break
             greeting += part
     if len(greeting) < GREETING_BYTES or greeting[0] != SIGNATURE[0]:
         return None

@@ -258,22 +258,41 @@ def save(path: str | os.PathLike[str], key: Key) -> None:
         _write(draft, key)
         os.link(draft, target)
     except FileExistsError:
-        raise AlreadyExistsError(
-            f"There is a key file {target} already. Delete it first if it is to be replaced."
-        ) from None
+        raise AlreadyExistsError(_already(target)) from None
     finally:
         draft.unlink(missing_ok=True)
 
 
+def check_absent(path: str | os.PathLike[str]) -> None:
+    """Refuses a place where something is already.
+
+    Raises:
+        AlreadyExistsError: there is a file.
+    """
+    if os.path.lexists(path):
+        raise AlreadyExistsError(_already(Path(path)))
+
+
+def _already(path: Path) -> str:
+    return (
+        f"There is a key file {path} already, and it is left as it is. Copy that one, or delete it first if it is to "
+        "be replaced."
+    )
+
+
 def replace(path: str | os.PathLike[str], key: Key) -> None:
-    """Writes a key file in place of the one that is there.
+    """Writes a key file in place of the one that is there, for those who could read that one.
 
     Raises:
         OSError: it cannot be written.
     """
+    found = os.stat(path)
     draft = Path(path).with_name(f".{Path(path).name}.{secrets.token_hex(4)}")
     try:
         _write(draft, key)
+        if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
+            os.chown(draft, found.st_uid, found.st_gid)
+        draft.chmod(stat.S_IMODE(found.st_mode))
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
@@ -341,9 +360,10 @@ def key_for(settings: KeySettings | DispatcherConfig | WorkerConfig, is_open: bo
         return load(settings.key_file)
     if is_open and not default_path().exists():
         raise FailedPreconditionError(
-            "To listen beyond this machine takes a key that the other machines have, too. Run `zmqdata keygen` here, "
-            f"and copy the file {default_path()} that it makes to each of them, to the same place or where "
-            "ZMQDATA_KEY_FILE says. --insecure does without: then whoever reaches this server can run code on workers."
+            "To listen beyond this machine takes the key that the other machines have, too. Copy their key file to "
+            f"{default_path()}, or name it with --key-file or ZMQDATA_KEY_FILE; for a new cluster run `zmqdata keygen` "
+            "once, and copy the file that it makes to each machine. --insecure does without: then whoever reaches this "
+            "server can run code on workers."
         )
     return own_key()
 
@@ -377,11 +397,16 @@ def use_key_file(key_file: str | os.PathLike[str] | None = None, *, insecure: bo
     _chosen = None if key_file is None and not insecure else chosen
 
 
+def shown_settings() -> KeySettings:
+    """Which key this process shows to services that it reads from."""
+    return _chosen or from_environment(KeySettings, {})
+
+
 def shown_key() -> Key | None:
-    """The key that this process shows to services that it reads from.
+    """That key.
 
     Raises:
         NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not private, or damaged.
         OSError: it can be neither read nor made.
     """
-    return key_for(_chosen or from_environment(KeySettings, {}))
+    return key_for(shown_settings())

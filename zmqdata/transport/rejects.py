@@ -31,7 +31,8 @@ class Rejects:
             if len(self._logged) >= MOST_LOGGED:
                 del self._logged[next(iter(self._logged))]
             self._logged[peer, kind] = None
-            log.warning("dropped a message on %s from %r: %s", where, peer, reason[:200])
+            shown = "".join(one if one.isprintable() else "?" for one in reason[:200])  # a peer's words may be in it
+            log.warning("dropped a message on %s from %r: %s", where, peer, shown)
 
     @property
     def total(self) -> int:

@@ -56,7 +56,7 @@ class PushSocket:
 
     socket: zmq.Socket[bytes]
     endpoint: str
-    secret: str
+    secret: str = field(repr=False)
     public: bytes = b""
     memory: SharedMemory | None = None
     shared: bool = False
@@ -251,7 +251,8 @@ class LinkSockets:
     def _give_up(self, name: str, link: PushSocket) -> None:
         """Ends a link over which more was asked for than is taken."""
         text = f"{link.queued_bytes} bytes that its client has asked for wait to be taken"
-        self._rejects.count(name, "a data socket", f"its client takes nothing: {text}")
+        # The name of a link begins with that of its client, which is shown to nobody.
+        self._rejects.count(m.shown_name(name), "a data socket", f"its client takes nothing: {text}")
         link.queue.clear()
         link.queued_bytes = 0
         self._report(c.LinkBroken(name, text))
