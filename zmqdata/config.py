@@ -121,7 +121,7 @@ class DispatcherConfig:
         least=0,
     )
     max_message_bytes: int = setting(
-        1 << 30,
+        64 << 20,
         "larger control messages are refused; large pipelines come in smaller pieces",
         least=SMALLEST_MESSAGE_LIMIT,
         most=MOST_BYTES,

@@ -133,8 +133,8 @@ def check_serves(service: Service, count: int = 200) -> None:
 
 
 def kinds(shell: Any) -> set[str]:
-    """What was dropped, in kinds."""
-    return set(shell.rejects.counts)
+    """What was dropped that was said, in kinds, and not who could not even say who it is."""
+    return {kind for kind in shell.rejects.counts if not kind.startswith("a new connection: ")}
 
 
 def examples(messages: Sequence[type[m.Message]]) -> Iterator[m.Message]:

@@ -14,8 +14,6 @@ from zmqdata import Dataset
 from zmqdata import messages as m
 from zmqdata.client.calls import status
 
-pytestmark = pytest.mark.full
-
 COUNT = 100_000
 MOST = 1 << 53
 
@@ -23,7 +21,10 @@ MOST = 1 << 53
 @pytest.fixture
 def reading(service: Service) -> Any:
     """An iterator that is in the middle of reading, and is read to its end afterwards."""
-    it = iter(service.read(Dataset.range(COUNT).map(lambda x: x), job_name="own", data_transfer_protocol="tcp"))
+    elements = Dataset.range(COUNT).map(lambda x: x)
+    # So little on its way that its task and its link are there until the end.
+    told = {"data_transfer_protocol": "tcp", "max_outstanding_requests": 1000}
+    it = iter(service.read(elements, job_name="own", **told))
     found = [int(next(it))]
     yield it
     found += [int(x) for x in it]

@@ -17,7 +17,7 @@ from zmqdata import Dataset, distribute
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.testing.cluster import descendants
 
-pytestmark = [pytest.mark.realprocess, pytest.mark.full]
+pytestmark = pytest.mark.realprocess
 
 LISTENS = "0A"
 

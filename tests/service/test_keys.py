@@ -63,14 +63,17 @@ def test_a_workers_key_opens_no_job(cluster: Service, folder: Path) -> None:
         status(cluster.target)
 
 
-def test_a_wrong_key_is_an_error_within_seconds(cluster: Service, folder: Path) -> None:
-    """For a client, and for a worker, which names the file."""
+def test_a_wrong_key_is_an_error_within_seconds(
+    cluster: Service, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For a client, and for a worker, which names the file; and who runs the server finds a word of it in its log."""
     use_key_file(folder / "other.key")
     for ask in (lambda: status(cluster.target), lambda: next(iter(cluster.read(Dataset.range(10))))):
         with pytest.raises(PermissionDeniedError, match=r"has another key than key file .*other\.key"):
             ask()
     with pytest.raises(PermissionDeniedError, match="has another key"):
         WorkerServer(WorkerConfig(dispatcher_address=cluster.target, key_file=str(folder / "other.key")))
+    wait_until(lambda: "it has the key file of another cluster: copy ours to its machine" in caplog.text, "a warning")
 
 
 def test_a_revoked_client_reads_no_more(cluster: Service, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -200,3 +201,11 @@ def test_each_role_finds_and_lets_in_the_others() -> None:
     assert len({key.cluster for key in made.values()}) == 1
     with pytest.raises(NotFoundError, match="cannot tell who a client is"):
         made["client"].server("client")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path, int], None]) -> None:
+    """A pipe is not waited for, nor is a folder an error that says nothing of keys."""
+    make(tmp_path / "k", 0o600)
+    with pytest.raises(FailedPreconditionError, match=r"k is no file, and so no key file. `zmqdata keygen` makes one"):
+        keys.load(tmp_path / "k")

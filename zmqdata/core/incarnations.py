@@ -215,6 +215,7 @@ class Incarnations:
                 continue
             for part in silent:
                 del gathering.offers[part]
+            gathering.rivals = {one: when for one, when in gathering.rivals.items() if now - when < 3 * RIVAL_PATIENCE}
             if not gathering.present:
                 del self.gatherings[name]
         offers = [offer for gathering in self.gatherings.values() for offer in gathering.offers.values()]

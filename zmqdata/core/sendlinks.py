@@ -42,7 +42,7 @@ class Link:
     reader: m.Reader
     ticket: int = 0
     address: str = ""
-    secret: str = ""
+    secret: str = field(default="", repr=False)
     memory: m.Memory | None = None
     shares: bool = False
     sent: int = 0

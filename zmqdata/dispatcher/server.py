@@ -46,10 +46,11 @@ from zmqdata.transport.addresses import (
     is_loopback,
     split_address,
 )
+from zmqdata.transport.handshakes import Strangers
 from zmqdata.transport.keys import key_for
 from zmqdata.transport.lifecycle import Server
 from zmqdata.transport.loop import Loop
-from zmqdata.transport.rejects import Rejects
+from zmqdata.transport.rejects import Rejects, printable
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ class DispatcherShell:
             self.context, endpoint, silence_of(config), config.max_message_bytes, key
         )
         closing(self.router.close)
+        closing(Strangers(self.context, self.router, self.loop, self.rejects).close)
         port = split_address(bound.partition("://")[2])[1]
         self.target = f"tcp://{announced_address(config.host, None, None, port)}"
         self.config = config
@@ -121,7 +123,7 @@ class DispatcherShell:
         closing(self._parts.shutdown, wait=True, cancel_futures=True)
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
-            c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
+            c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", printable(command.text)),
             c.Commit: lambda command: None,
             c.StorePipeline: lambda command: self.store.put(command.digest, command.pipeline),
             c.DropPipeline: lambda command: self.store.drop(command.digest),

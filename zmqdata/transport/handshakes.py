@@ -10,6 +10,8 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from zmqdata.transport.keys import Key
+from zmqdata.transport.loop import Loop
+from zmqdata.transport.rejects import Rejects
 
 MOST_FAILURES = 5
 """So many connections ended without a word: a server that cannot read what we say ends them, and so does a proxy whose
@@ -96,6 +98,59 @@ class Handshakes:
         """Stops listening; an open monitor would keep the context from ending."""
         self._socket.disable_monitor()
         self.monitor.close(linger=0)
+
+
+class Strangers:
+    """Listens to who comes to one socket of a server, and cannot even say which key it has.
+
+    libzmq does not tell from where they come. A flood of them is heard no more often than others: what is not heard yet
+    waits in memory, a hundred bytes each, as libzmq would wait for us otherwise.
+
+    Args:
+        context: of the socket.
+        socket: a server's; close this before it.
+        loop: polls.
+        rejects: counts them.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        socket: zmq.Socket[bytes],
+        loop: Loop,
+        rejects: Rejects,
+    ) -> None:
+        self._socket, self._loop, self._rejects = socket, loop, rejects
+        address = f"inproc://strangers-{id(self)}"
+        socket.monitor(address, _MISMATCH)
+        self._monitor = context.socket(zmq.PAIR)
+        self._monitor.set(zmq.LINGER, 0)
+        self._monitor.set(zmq.RCVHWM, 0)
+        self._monitor.connect(address)
+        loop.read(self._monitor, self._hear)
+
+    def _hear(self) -> bool:
+        try:
+            value = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))["value"]
+        except zmq.Again:
+            return False
+        reason = _STRANGERS.get(value, "it does not speak ZeroMQ's protocol")
+        self._rejects.count("somebody", "a new connection", reason)
+        return True
+
+    def close(self) -> None:
+        """Stops listening."""
+        self._loop.forget(self._monitor)
+        self._socket.disable_monitor()
+        self._monitor.close()
+
+
+_STRANGERS = {
+    int(zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC): "it has the key file of another cluster: copy ours to its machine",
+    int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): (
+        "one side has a key and the other was told to do without (--insecure, ZMQDATA_INSECURE): start both alike"
+    ),
+}
 
 
 def mechanism_of(endpoint: str) -> str | None:

@@ -224,18 +224,23 @@ def load(path: str | os.PathLike[str]) -> Key:
         OSError: it cannot be read.
     """
     try:
-        with open(path, "rb") as file:
-            _check_private(os.fspath(path), os.fstat(file.fileno()))
-            content = file.read(MOST_BYTES + 1)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # not even a pipe is waited for
     except FileNotFoundError:
         text = f"There is no key file {os.fspath(path)}. Copy the one of the cluster, or run `zmqdata keygen`."
         raise NotFoundError(text) from None
+    try:
+        _check_private(os.fspath(path), os.fstat(descriptor))
+        content = os.read(descriptor, MOST_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(content) > MOST_BYTES:
         raise DataLossError(f"{os.fspath(path)} is no key file: it has more than {MOST_BYTES} bytes.")
     return parse(content.decode(errors="replace"), os.fspath(path))
 
 
 def _check_private(path: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise FailedPreconditionError(f"{path} is no file, and so no key file. `zmqdata keygen` makes one.")
     # A group may read it: volumes of container platforms are mounted so.
     if status.st_uid not in (os.getuid(), 0) or status.st_mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP):
         raise FailedPreconditionError(

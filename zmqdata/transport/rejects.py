@@ -10,6 +10,15 @@ log = logging.getLogger(__name__)
 MOST_LOGGED = 1_000
 
 
+def printable(text: str) -> str:
+    """A text in which a peer's words may be, as one line of a log.
+
+    >>> printable("job one\\n2026-01-01 ERROR all is lost")
+    'job one?2026-01-01 ERROR all is lost'
+    """
+    return "".join(one if one.isprintable() else "?" for one in text)
+
+
 class Rejects:
     """Counts rejected input of one shell, in bounded memory whoever sends it."""
 
@@ -31,8 +40,7 @@ class Rejects:
             if len(self._logged) >= MOST_LOGGED:
                 del self._logged[next(iter(self._logged))]
             self._logged[peer, kind] = None
-            shown = "".join(one if one.isprintable() else "?" for one in reason[:200])  # a peer's words may be in it
-            log.warning("dropped a message on %s from %r: %s", where, peer, shown)
+            log.warning("dropped a message on %s from %r: %s", where, peer, printable(reason[:200]))
 
     @property
     def total(self) -> int:

@@ -15,6 +15,7 @@ from zmqdata.errors import ProtocolError
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access
 from zmqdata.transport.addresses import bind_endpoint
+from zmqdata.transport.handshakes import Strangers
 from zmqdata.transport.keys import Key
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
@@ -61,6 +62,7 @@ class ControlSockets:
         bind_to = bind_endpoint(config.host, config.port)
         most = sockets.MAX_CLIENT_BYTES
         self._router, self.bound = sockets.control_router(context, bind_to, SILENCE_MS, most, key)
+        self._strangers = Strangers(context, self._router, loop, rejects)
         self._dispatcher, self._handshakes = sockets.control_dealer(context, endpoint, key, "dispatcher")
         loop.read(self._router, lambda: self._receive(self._router, None, "the worker's socket"))
         loop.read(self._dispatcher, lambda: self._receive(self._dispatcher, c.DISPATCHER, "the dispatcher link"))
@@ -110,5 +112,6 @@ class ControlSockets:
     def close(self) -> None:
         """Closes both; the loop has ended."""
         self._handshakes.close()
+        self._strangers.close()
         self._router.close()
         self._dispatcher.close()
