@@ -84,3 +84,40 @@ def test_calls_are_made_when_they_are_due() -> None:
     assert loop.join(10)
     assert [name for name, _ in made] == ["first", "second", "third"]
     assert all(when >= due for (_, when), due in zip(made, (0.01, 0.02, 0.03), strict=True))
+
+
+def test_a_socket_rests_and_the_others_do_not() -> None:
+    """What comes to it meanwhile is heard afterwards; one that is forgotten then is heard no more."""
+    heard: list[bytes] = []
+    done = threading.Event()
+    with zmq.Context() as context:
+        loop = Loop("test", lambda: None)
+        ends = []
+        for name in ("rests", "forgotten", "other"):
+            reader, writer = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+            reader.bind(f"inproc://{name}")
+            writer.connect(f"inproc://{name}")
+            ends += [reader, writer]
+
+            def hear(reader: zmq.Socket[bytes] = reader) -> bool:
+                try:
+                    heard.append(reader.recv(zmq.NOBLOCK))
+                except zmq.Again:
+                    return False
+                if heard[-1] == b"rests":
+                    done.set()
+                return True
+
+            loop.read(reader, hear)
+            writer.send(name.encode())
+        loop.rest(ends[0], 0.02)
+        loop.rest(ends[0], 0.0)
+        loop.rest(ends[2], 0.0)
+        loop.forget(ends[2])
+        loop.start()
+        assert done.wait(10)
+        loop.stop()
+        assert loop.join(10)
+        for end in ends:
+            end.close(linger=0)
+    assert heard == [b"other", b"rests"]

@@ -186,7 +186,7 @@ class DispatcherShell:
         try:
             message = wire.to_dispatcher.control([frame.buffer for frame in frames])
         except ProtocolError as error:
-            self.rejects.count(sockets.sender(frames), "the dispatcher's socket", str(error))
+            self._drop(frames, str(error))
             return True
         objection = self.access.objection(frames, message)
         if objection:
@@ -205,9 +205,12 @@ class DispatcherShell:
             self._handle(c.Received(peer, message))
         return True
 
+    def _drop(self, frames: Sequence[zmq.Frame], reason: str) -> None:
+        self.rejects.drop(self.loop, self.router, sockets.sender(frames), "the dispatcher's socket", reason)
+
     def _refuse(self, peer: bytes, frames: Sequence[zmq.Frame], message: m.Message, objection: str) -> None:
         """Tells a peer that its key does not let it say this, where it waits for an answer."""
-        self.rejects.count(sockets.sender(frames), "the dispatcher's socket", objection)
+        self._drop(frames, objection)
         request = m.request_of(message)
         if request:
             self._send(c.Send(peer, m.RequestRefused(request, "PermissionDeniedError", objection)))

@@ -48,6 +48,7 @@ class Loop:
         self._ended = ended
         self._poller = zmq.Poller()
         self._readers: dict[Any, Callable[[], bool]] = {}
+        self._resting: dict[Any, Callable[[], bool]] = {}
         self._writers: dict[Any, Callable[[], None]] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._later: list[tuple[float, int, Callable[[], None]]] = []
@@ -90,6 +91,19 @@ class Loop:
         self._readers[socket] = callback
         self._register(socket)
 
+    def rest(self, socket: zmq.Socket[bytes], seconds: float) -> None:
+        """Reads nothing from a socket for so many seconds: what comes waits in its queues, and its peers with it."""
+        callback = self._readers.pop(socket, None)
+        if callback is not None:
+            self._resting[socket] = callback
+            self._register(socket)
+            self.later(seconds, lambda: self._end_rest(socket))
+
+    def _end_rest(self, socket: zmq.Socket[bytes]) -> None:
+        callback = self._resting.pop(socket, None)
+        if callback is not None:
+            self.read(socket, callback)
+
     def write(self, socket: zmq.Socket[bytes], callback: Callable[[], None] | None) -> None:
         """Calls back while ``socket`` could send; None: no more."""
         if callback is None:
@@ -105,6 +119,7 @@ class Loop:
     def forget(self, socket: zmq.Socket[bytes]) -> None:
         """Polls a socket no more; do this before it is closed."""
         self._readers.pop(socket, None)
+        self._resting.pop(socket, None)
         self._writers.pop(socket, None)
         self._register(socket)
 

@@ -55,6 +55,7 @@ class ControlSockets:
         refused: Callable[[str], None],
     ) -> None:
         self._access = access
+        self._loop = loop
         self._rejects = rejects
         self._received = received
         self._refused = refused
@@ -91,14 +92,14 @@ class ControlSockets:
         try:
             message = wire.to_worker.control([frame.buffer for frame in frames])
         except ProtocolError as error:
-            self._rejects.count(sockets.sender(frames), where, str(error))
+            self._rejects.drop(self._loop, socket, sockets.sender(frames), where, str(error))
             return True
         is_client = peer != c.DISPATCHER
         objection = self._access.objection(frames, message) if is_client else ""
         if not objection and isinstance(message, m.OpenLink | m.Grant | m.CloseLink | m.RequestStatus) != is_client:
             objection = f"{type(message).__name__} is not for this socket"
         if objection:
-            self._rejects.count(sockets.sender(frames), where, objection)
+            self._rejects.drop(self._loop, socket, sockets.sender(frames), where, objection)
         else:
             self._received(peer, message)
         return True
