@@ -66,8 +66,12 @@ class ScanIterator(UnaryIterator):
             self._state = from_plain(carried)
             return
         for _ in range(pulled[0]):
-            with contextlib.suppress(Exception):  # it was raised before the state was taken
+            try:
                 next(self)
+            except StopIteration:
+                break
+            except Exception:  # noqa: S112 - it was raised before the state was taken
+                continue
 
 
 def _structure(value: Any) -> Any:

@@ -298,14 +298,19 @@ class PrefetchIterator(ElementIterator):
         mark, since, self._ended = state
         self._source.restore(mark)
         for _ in range(since):
-            self._drop()
+            if not self._drop():
+                break
 
-    def _drop(self) -> None:
+    def _drop(self) -> bool:
+        """Leaves the next element out; False where there is none."""
         try:
             next(self._source)
+        except StopIteration:
+            return False
         except Exception as error:  # it was handed out already, before the state was taken
             if isinstance(error, DataServiceError) and error.final:
                 raise  # such as why a job could not go on: nothing comes behind it
+        return True
 
     def close(self) -> None:
         self._ended = True
