@@ -185,6 +185,8 @@ def test_times_to_wait() -> None:
     for seconds, error in (("1", TypeError), (True, TypeError), (-1, ValueError), (float("nan"), ValueError)):
         with pytest.raises(error, match="`timeout` must be a number of seconds"):
             check_wait("timeout", seconds)
+    with pytest.raises(TypeError, match="`timeout` must be a number of seconds, got None"):
+        check_wait("timeout", None, forever=False)
 
 
 def test_an_error_without_the_environment_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,25 @@ def test_addresses_can_be_copied(width: int) -> None:
         assert max(map(len, text.splitlines())) <= width
 
 
+def test_a_usual_cluster_fits_a_terminal() -> None:
+    """On 80 columns ids, headings and states keep to one line, as what nobody has, tags say, takes no room."""
+    places = ["tcp://10.20.30.40:41235", "tcp://10.20.30.41:41236"]
+    workers = [{**WORKER, "address": one, "tags": [], "connected": False, "silent_seconds": 0.1} for one in places]
+    tasks = [{**TASK, **QUIET, "task": 2198454400, "address": one, "compressed": ""} for one in places]
+    jobs = [{**JOB, "splits": [{"handed_out": 5, "count": 9}], "finished": False}]
+    lines = [line.rstrip() for line in printed(workers=workers, tasks=tasks, jobs=jobs).splitlines()]
+    assert max(map(len, lines)) <= 80
+    found = {" ".join(line.split()) for line in lines}
+    assert found >= {
+        "address tasks elements/s state",
+        "tcp://10.20.30.40:41235 2 123,457 no connection",
+        "task worker attempt produced delivered state",
+        "2198454400 tcp://10.20.30.41:41236 2 12,345 99 running",
+        "train DYNAMIC 1 2 4,321 5 of 9 no",
+    }
+    assert any("GPU" in line for line in printed(workers=[*workers, {**workers[0], "tags": ["GPU"]}]).splitlines())
+
+
 AUDIT = {
     "job": "train",
     "repetition": 3,

@@ -192,8 +192,8 @@ def check_int(name: str, value: object, least: int | None = None, most: int | No
     return number
 
 
-def check_wait(name: str, seconds: object) -> None:
-    """Refuses what is no time to wait, in seconds; None means for ever.
+def check_wait(name: str, seconds: object, forever: bool = True) -> None:
+    """Refuses what is no time to wait, in seconds; None means for ever, where that is allowed.
 
     Raises:
         TypeError: it is no number.
@@ -203,10 +203,11 @@ def check_wait(name: str, seconds: object) -> None:
         >>> check_wait("timeout", None), check_wait("timeout", 0)
         (None, None)
     """
-    if seconds is None:
+    if seconds is None and forever:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError(f"`{name}` must be a number of seconds or None, got {seconds!r} of {type(seconds).__name__}")
+        expected = "a number of seconds or None" if forever else "a number of seconds"
+        raise TypeError(f"`{name}` must be {expected}, got {seconds!r} of {type(seconds).__name__}")
     if not seconds >= 0:
         raise ValueError(f"`{name}` must be a number of seconds from 0 up, got {seconds!r}")
 

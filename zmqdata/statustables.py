@@ -76,6 +76,8 @@ def _audit_table(found: Mapping[str, Any]) -> Table:
 
 def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
     rows = list(rows)
+    # A column in which nothing stands would take the room that makes another one break its ids and headings in two.
+    columns = {name: shown for name, shown in columns.items() if not rows or any(shown(row) for row in rows)}
     table = Table(
         title=f"{len(rows)} {title}",
         title_justify="left",

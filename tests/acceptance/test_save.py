@@ -12,7 +12,14 @@ import pytest
 import zmqdata
 from tests.acceptance.reading import DYNAMIC, OFF, command, numbers, read, together
 from zmqdata import Dataset
-from zmqdata.errors import AlreadyExistsError, DataServiceError, InvalidArgumentError, NotFoundError, UnavailableError
+from zmqdata.errors import (
+    AlreadyExistsError,
+    DataLossError,
+    DataServiceError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+)
 from zmqdata.testing.cluster import await_condition
 
 NOWHERE = "tcp://127.0.0.1:1"
@@ -272,6 +279,52 @@ def test_deaths_cost_no_element(durable: Callable[..., zmqdata.LocalCluster], pa
         cluster.dispatcher.kill()
         cluster.dispatcher.restart()
     assert loaded(path) == list(range(5000))
+
+
+DAMAGES = {
+    "streams/stream_x": "Can't parse",
+    "streams/stream_-1": "Can't parse",
+    "streams/stream_7": "Found conflict",
+    "chunks/chunk_0_x_1": "Expected chunk_<stream>_<chunk>_<num_elements>",
+    "chunks/chunk_0_0_5": "Found conflict",
+}
+
+
+@pytest.mark.claim("6.4e")
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_strange_file_keeps_a_dispatcher_from_starting(
+    make_dispatcher: Any, make_worker: Any, tmp_path: Path, path: str, name: str
+) -> None:
+    """What is in the folder of a running save and was written by nobody is named; without it the save goes on."""
+    work = str(tmp_path / "work")
+    dispatcher = make_dispatcher(work_dir=work)
+    save(FINITE, path, dispatcher)
+    dispatcher.stop()
+    strange = Path(path) / name
+    strange.parent.mkdir(exist_ok=True)
+    strange.touch()
+    with pytest.raises(DataLossError, match=DAMAGES[name]):
+        make_dispatcher(work_dir=work)
+    strange.unlink()
+    make_worker(make_dispatcher(work_dir=work).target)
+    assert loaded(path) == list(range(1000))
+
+
+@pytest.mark.claim("6.4e")
+def test_a_folder_that_is_gone_keeps_a_dispatcher_from_starting(
+    make_dispatcher: Any, make_worker: Any, tmp_path: Path, path: str
+) -> None:
+    """When the folder of a running save is somewhere else the dispatcher says so; when it is back the save goes on."""
+    work = str(tmp_path / "work")
+    dispatcher = make_dispatcher(work_dir=work)
+    save(FINITE, path, dispatcher)
+    dispatcher.stop()
+    away = Path(path).rename(tmp_path / "away")
+    with pytest.raises(DataLossError, match="Found conflict: there is nothing in"):
+        make_dispatcher(work_dir=work)
+    away.rename(path)
+    make_worker(make_dispatcher(work_dir=work).target)
+    assert loaded(path) == list(range(1000))
 
 
 @pytest.mark.claim("6.4a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -93,6 +94,29 @@ def test_join_waits_for_the_end(make: Callable[..., Any]) -> None:
     waiting.join(10)
     assert not waiting.is_alive()
     assert server.join() is True
+
+
+@pytest.mark.claim("1.3d")
+def test_join_may_wait_for_ever(make: Callable[..., Any]) -> None:
+    """Infinity is a time to wait, as None is."""
+    server = make()
+    found: list[bool] = []
+    waiting = threading.Thread(target=lambda: found.append(server.join(math.inf)), daemon=True)
+    waiting.start()
+    server.stop()
+    waiting.join(10)
+    assert found == [True]
+
+
+@pytest.mark.claim("1.3d")
+def test_waits_of_a_worker_are_times(make_dispatcher: Any, make_worker: Any) -> None:
+    """A worker may be waited for without end; draining takes a number, and whoever gives None has changed nothing."""
+    worker = make_worker(make_dispatcher().target)
+    assert worker.wait_registered(math.inf)
+    with pytest.raises(TypeError, match="`timeout` must be a number of seconds, got None"):
+        worker.drain(None)
+    worker.drain(math.inf)
+    assert worker.drained
 
 
 @pytest.mark.claim("1.3e")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,6 +31,19 @@ def test_a_text_fits_into_a_message() -> None:
         CrossTrainerCache(HALF)
     with pytest.raises(ValueError, match="dataset_id"):
         check_dataset_id(HALF)
+
+
+@pytest.mark.parametrize("name", ["job_name", "trainer_id", "dataset_id"])
+def test_a_name_is_as_short_as_dispatchers_want_it(name: str) -> None:
+    """A name of 1,000 characters is taken; a longer one is refused at the call, not when somebody iterates."""
+    calls: dict[str, Callable[[str], object]] = {
+        "job_name": lambda text: distribute("parallel_epochs", NOBODY, text),
+        "trainer_id": CrossTrainerCache,
+        "dataset_id": check_dataset_id,
+    }
+    calls[name]("n" * 1_000)
+    with pytest.raises(ValueError, match=rf"`{name}` must have at most 1000 characters, got 1001: 'nnn"):
+        calls[name]("n" * 1_001)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from zmqdata import DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer
 from zmqdata.errors import NotFoundError
 from zmqdata.testing.cluster import await_condition, listens, no_leaks
 from zmqdata.testing.forks import told_by_child
+from zmqdata.transport.lifecycle import waitable
 
 NOWHERE = "tcp://127.0.0.1:1"
 
@@ -29,6 +30,13 @@ def make_worker(start: bool = False) -> WorkerServer:
 
 
 BOTH = pytest.mark.parametrize("make", [make_dispatcher, make_worker])
+
+
+def test_what_is_too_long_for_a_lock_is_for_ever() -> None:
+    """A lock takes what is waited for: infinity and what is beyond its longest time as None, all else as it is."""
+    same = (None, 0, 2.5, threading.TIMEOUT_MAX)
+    assert tuple(waitable(seconds) for seconds in same) == same
+    assert waitable(float("inf")) is waitable(threading.TIMEOUT_MAX * 2) is None
 
 
 @BOTH

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -54,6 +55,15 @@ def test_a_task_begins_with_the_opening() -> None:
     watch.wait(1)
     watch.begin(Split(0, 0, 1))
     assert crumbs.notes() == []
+
+
+@pytest.mark.parametrize(("seconds", "noted"), [(math.inf, 2**62), (1e306, 2**62), (1e-9, 1), (1.5, 1500)])
+def test_any_time_is_a_limit(seconds: float, noted: int) -> None:
+    """A limit is noted in milliseconds, at least one; infinity, and what becomes it in milliseconds, is the longest."""
+    crumbs = CrumbFile()
+    TaskWatch(crumbs, definition(task_timeout=seconds))
+    [note] = active(crumbs.notes())
+    assert note.timeout == noted / 1000
 
 
 def test_calls_have_slots_of_their_own() -> None:

@@ -158,7 +158,7 @@ class ServerProcess:
         Raises:
             ServerStartError: it has ended, or is not ready in time; the text has the end of its log.
         """
-        check_wait("deadline", deadline)
+        check_wait("deadline", deadline, forever=False)
         ends = time.monotonic() + deadline
         while not self.is_ready():
             if time.monotonic() >= ends:
@@ -192,7 +192,7 @@ class ServerProcess:
 
     def restart(self, deadline: float = START_SECONDS) -> None:
         """Starts it again, after ending it if it runs, and waits until it is ready."""
-        check_wait("deadline", deadline)
+        check_wait("deadline", deadline, forever=False)
         self._end(signal.SIGINT, self.stop_seconds)
         self.launch()
         self.await_ready(deadline)

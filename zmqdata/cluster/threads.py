@@ -70,7 +70,7 @@ class ServerThread(Generic[ServerT]):
             ServerStartError: it is not ready in time.
         """
         self._check_process()
-        check_wait("deadline", deadline)
+        check_wait("deadline", deadline, forever=False)
         if self.server is None or not self._ready(self.server, deadline):
             raise ServerStartError(f"the server at {self.address or '(not started)'} is not ready after {deadline:g} s")
 
@@ -95,7 +95,7 @@ class ServerThread(Generic[ServerT]):
 
     def restart(self, deadline: float = START_SECONDS) -> None:
         """Starts it again, after stopping it if it runs, and waits until it is ready."""
-        check_wait("deadline", deadline)
+        check_wait("deadline", deadline, forever=False)
         self.stop()
         self.launch()
         self.await_ready(deadline)

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+def waitable(seconds: float | None) -> float | None:
+    """The same time, as a lock can wait for it: None, which is for ever, stands for what is too long for one.
+
+    Example:
+        >>> waitable(2.5), waitable(float("inf"))
+        (2.5, None)
+    """
+    return None if seconds is None or seconds > threading.TIMEOUT_MAX else seconds
+
+
 class Shell(Protocol):
     """What a server runs: sockets in a loop."""
 
@@ -114,7 +124,7 @@ class Server(ABC, Generic[ShellT]):
         check_wait("timeout", timeout)
         if self._own_shell() is None and not self._stopped.is_set():
             raise RuntimeError(f"This {type(self).__name__} was not started; call start() before join()")
-        return self._stopped.wait(timeout)
+        return self._stopped.wait(waitable(timeout))
 
     def __enter__(self) -> Self:
         return self

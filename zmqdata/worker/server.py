@@ -33,7 +33,7 @@ from zmqdata.transport.addresses import (
     split_address,
 )
 from zmqdata.transport.keys import key_for
-from zmqdata.transport.lifecycle import Server
+from zmqdata.transport.lifecycle import Server, waitable
 from zmqdata.transport.local import announce_worker, withdraw_worker
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
@@ -389,7 +389,7 @@ class WorkerServer(Server[WorkerShell]):
         """
         check_wait("timeout", timeout)
         shell = self._own_shell()
-        if shell is None or not shell.registered.wait(timeout):
+        if shell is None or not shell.registered.wait(waitable(timeout)):
             return False
         if shell.refusal is not None:
             raise shell.refusal
@@ -409,11 +409,11 @@ class WorkerServer(Server[WorkerShell]):
 
         Ours: tf.data's worker leaves its tasks behind.
         """
-        check_wait("timeout", timeout)
+        check_wait("timeout", timeout, forever=False)
         shell = self._own_shell()
         if shell is not None and not self._stopped.is_set():
             shell.loop.post(lambda: shell.drain(timeout))
-            shell.drained.wait(timeout + LOOK_AROUND)
+            shell.drained.wait(waitable(timeout + LOOK_AROUND))
 
     @property
     def drained(self) -> bool:

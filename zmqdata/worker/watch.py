@@ -73,7 +73,8 @@ class TaskWatch:
         self.cells, self.at = file.cell(self._base)
         self._lock = threading.Lock()
         if definition.task_timeout is not None:
-            file.limit(self._base, max(1, min(int(definition.task_timeout * 1000), 1 << 62)))
+            # Infinity is a time, too: it is bounded while it is a float.
+            file.limit(self._base, int(min(max(1, definition.task_timeout * 1000), 1 << 62)))
         self.cells[self.at] = OPENING
 
     def open(self, place: str, label: str, skippable: bool) -> Slot:
