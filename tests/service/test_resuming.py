@@ -148,7 +148,9 @@ def test_two_readers_of_one_job_go_on_together() -> None:
     """Readers that share a job each load their own state; together they get what neither had."""
     def dataset(cluster: LocalCluster) -> Dataset:
         plain = Dataset.range(600).map(lambda x: x)
-        return plain.apply(zmqdata.distribute("distributed_epoch", cluster.target, job_name="shared"))
+        # So few at a time that each of them gets some.
+        options = {"job_name": "shared", "max_outstanding_requests": 8}
+        return plain.apply(zmqdata.distribute("distributed_epoch", cluster.target, **options))
 
     with LocalCluster(num_workers=2, in_process=True) as first:
         readers = [iter(dataset(first)) for _ in range(2)]
