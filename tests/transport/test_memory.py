@@ -78,6 +78,13 @@ def test_small_frames_take_no_slot(ends: tuple[SharedMemory, MappedMemory]) -> N
     assert ends[0].full == 0
 
 
+def test_small_values_that_were_joined_take_no_slot(ends: tuple[SharedMemory, MappedMemory]) -> None:
+    """Their client copies them in any case, so that they go as they are; a large one beside them is placed."""
+    joined = memoryview(b"".join([bytes(1024)] * (LARGE // 1024)))
+    assert placed(ends, joined) is None
+    assert placed(ends, joined, frame(3)).nbytes == LARGE
+
+
 def test_a_slot_is_used_again_after_its_last_view(ends: tuple[SharedMemory, MappedMemory]) -> None:
     """While a view lives its bytes stay; a full memory places nothing; what was given back is written to again."""
     held = [placed(ends, frame(value)) for value in range(4)]

@@ -35,6 +35,15 @@ def whole(frame: Any) -> Any:
     return b"".join(frame.pieces) if type(frame) is Gathered else frame
 
 
+def is_joined(frame: Any) -> bool:
+    """Whether many small values were copied into it.
+
+    >>> is_joined(memoryview(b"".join([b"ab", b"c"]))), is_joined(memoryview(bytearray(3)))
+    (True, False)
+    """
+    return type(frame) is memoryview and type(frame.obj) is bytes
+
+
 def pieces_of(frame: Any) -> Sequence[memoryview]:
     """The buffers whose bytes make up a frame."""
     return frame.pieces if type(frame) is Gathered else (memoryview(frame),)

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata.blocks.gathered import pieces_of
+from zmqdata.blocks.gathered import is_joined, pieces_of
 from zmqdata.config import MOST_SHARED_MEMORY
 from zmqdata.errors import ProtocolError
 from zmqdata.messages import Memory, Slot
@@ -41,7 +41,8 @@ HEAD_BYTES = TABLE_START + 8 * MOST_SLOTS + -(TABLE_START + 8 * MOST_SLOTS) % (6
 """Bytes before the first slot: a multiple of every page size there is."""
 ALIGNMENT = 64
 PLACE_FROM = 32 * 1024
-"""Smaller frames travel in the message."""
+"""Smaller frames travel in the message, and small values that were joined: their client copies them apart again, and to
+copy them here would keep the interpreter from the pipeline for as long."""
 LET_GO_FROM = 512 * 1024
 """Copies of so many bytes let others have the interpreter meanwhile, which costs waiting for it afterwards."""
 MOST_MEMORY = HEAD_BYTES + MOST_SHARED_MEMORY
@@ -99,7 +100,7 @@ class SharedMemory:
 
     def place(self, frames: Sequence[Any]) -> Slot | None:
         """Copies the large ones of these frames into a slot; None where there is none, or nothing large."""
-        sizes = tuple([len(frame) if len(frame) >= PLACE_FROM else -1 for frame in frames])
+        sizes = tuple([len(one) if len(one) >= PLACE_FROM and not is_joined(one) else -1 for one in frames])
         needed = sum([aligned(size) for size in sizes if size > 0])
         if not needed:
             return None
