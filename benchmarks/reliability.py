@@ -41,11 +41,27 @@ START = 60.0
 ELEMENTS = 400_000
 OWN = os.sep + "zmqdata" + os.sep
 GUARDS = {
-    "reports": {"_report", "_report_partly", "_report_taken", "collect_report", "acknowledge", "count", "heartbeat"},
-    "retention": {"_forget", "forget", "_count_reported", "seen", "_let_go", "keep_needed"},
-    "states": {"_note", "take_state", "_state_taken", "_take_state"},
+    "reports": {
+        "client/shell.py": {"_report", "_report_partly", "_report_taken"},
+        "core/consumer.py": {"_speak", "_heartbeat_answered"},
+        "core/reading.py": {"_collect_report", "next_report", "acknowledge"},
+        "core/jobs.py": {"heartbeat"},
+    },
+    "retention": {
+        "core/streams.py": {"_forget", "_count_reported"},
+        "core/lanes.py": {"forget", "_forget", "_count_reported"},
+        "core/sendlinks.py": {"seen"},
+    },
+    "states": {
+        "worker/runner.py": {"_note"},
+        "core/worker.py": {"_state_taken", "_splits_started"},
+        "core/inband.py": {"news_for"},
+        "core/standing.py": {"take"},
+        "core/continuing.py": {"take"},
+        "core/state.py": {"_take_state", "_let_go"},
+    },
 }
-"""Functions that are there only so that nothing is lost, by what they do."""
+"""Functions that are there only so that nothing is lost, by what they do and by their modules."""
 IDLE = {"poll", "wait", "_run_once", "get", "select", "accept", "_wait_for_tstate_lock", "join", "_sample", "wait_for"}
 
 
@@ -201,12 +217,11 @@ class Sampler(threading.Thread):
             return
         names = set()
         while frame is not None:
-            if OWN in frame.f_code.co_filename:
-                names.add(frame.f_code.co_name)
+            names.add((frame.f_code.co_filename.rpartition(OWN)[2], frame.f_code.co_name))
             frame = frame.f_back
         self.counts["all"] += 1
-        for guard, functions in GUARDS.items():
-            if names & functions:
+        for guard, modules in GUARDS.items():
+            if any(name in modules.get(module, ()) for module, name in names):
                 self.counts[guard] += 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zmqdata.client.bookmarks import Bookmarks, ServiceBookmark, answer_of, check_has_places
+from zmqdata.core.checkpoints import MOST_BYTES
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators import plain_state
 from zmqdata.messages import JobParameters
@@ -18,6 +19,13 @@ def bookmark(place: int) -> ServiceBookmark:
 def test_a_bookmark_is_worked_out_when_it_is_saved() -> None:
     """Wherever it stands in a state."""
     assert plain_state([1, {"input": bookmark(7)}, (bookmark(8),)]) == [1, {"input": b"7"}, [b"8"]]
+
+
+def test_what_could_not_be_loaded_is_not_saved() -> None:
+    """Who saves a state that is too large for a dispatcher hears of it then, with what to do."""
+    assert len(ServiceBookmark(7, lambda place: bytes(MOST_BYTES)).plain()) == MOST_BYTES
+    with pytest.raises(FailedPreconditionError, match=r"has 12\.6 MB.*Use a smaller buffer_size"):
+        ServiceBookmark(7, lambda place: bytes(MOST_BYTES + 1)).plain()
 
 
 def test_the_oldest_place_is_that_of_a_cut_which_somebody_has() -> None:

@@ -82,7 +82,9 @@ class Storm:
                 os.kill(self.random.choice(children), signal.SIGKILL)
 
     def end_worker(self) -> None:
-        self._worker().restart()
+        worker = self._worker()
+        worker.stop()
+        worker.restart()
 
     def kill_dispatcher(self) -> None:
         self._dispatcher().kill()

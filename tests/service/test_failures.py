@@ -21,6 +21,7 @@ from tests.service.conftest import Service, wait_until
 from zmqdata import Dataset, distribute, register_dataset
 from zmqdata.client.calls import status
 from zmqdata.errors import (
+    DataServiceError,
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
@@ -376,3 +377,15 @@ def test_iterator_after_fork_says_so(service: Service) -> None:
         assert answer.read() == "True 1000"
     os.waitpid(child, 0)
     assert len(list(it)) == 999
+
+
+def test_a_task_that_cannot_be_begun_fails_its_job(make_service: Callable[..., Service], monkeypatch: Any) -> None:
+    """Even where a worker stumbles over what nobody has thought of, its readers hear of it."""
+
+    def stumble(*told: Any) -> None:
+        raise OverflowError("nobody has thought of this")
+
+    monkeypatch.setattr("zmqdata.worker.server.TaskRunner", stumble)
+    service = make_service(1)
+    with pytest.raises(DataServiceError, match="nobody has thought of this"):
+        next(iter(service.read(Dataset.range(10))))

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import pytest
+
+from zmqdata.core.state import DispatcherState
+from zmqdata.errors import DataLossError
+from zmqdata.journal import read_journal
 from zmqdata.messages import TaskState
+from zmqdata.testing import SimulatedPipeline, World
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.updates import CloseTaskListUpdate, TakeStateUpdate, Update
@@ -23,3 +31,54 @@ def test_a_crash_tells_what_of_the_last_writes_is_read_again() -> None:
         assert len(read) == 1 + told
         outcomes.add((told, len(disk.content) >= whole))
     assert outcomes == {(0, False), (0, True), (1, False), (1, True), (2, True)}
+
+
+@pytest.fixture(scope="module")
+def recorded() -> bytes:
+    """The journal of a run: a job of two clients whose worker dies, and whose tasks go on elsewhere."""
+    world = World(seed=1, pipeline=SimulatedPipeline(splits=40), journalled=True)
+    first, _ = world.add_worker(), world.add_worker()
+    clients = [world.add_client() for _ in range(2)]
+    world.run_until(lambda: sum(client.taken for client in clients) > 10)
+    first.die()
+    world.run_until(lambda: world.all_done)
+    assert world.disk is not None
+    return world.disk.content
+
+
+def replayed(content: bytes) -> list[Update]:
+    """What is read, each update of which a dispatcher's state has taken."""
+    state, found = DispatcherState(), list[Update]()
+
+    def apply(update: Update) -> None:
+        state.apply(update)
+        found.append(update)
+
+    read_journal(content, "journal", apply)
+    return found
+
+
+def test_a_recorded_run_cut_anywhere_is_a_prefix(recorded: bytes) -> None:
+    """At every byte: what came before it, turn by turn, or an error as long as the first snapshot is not whole."""
+    whole, lengths = replayed(recorded), set[int]()
+    for cut in range(len(recorded)):
+        with contextlib.suppress(DataLossError):
+            found = replayed(recorded[:cut])
+            assert found == whole[: len(found)]
+            lengths.add(len(found))
+    assert len(lengths) > 20
+
+
+def test_a_recorded_run_with_a_flipped_bit_is_not_believed(recorded: bytes) -> None:
+    """At every byte it is an error, or in the last turn like one that was cut off."""
+    whole, errors = replayed(recorded), 0
+    for at in range(len(recorded)):
+        broken = bytearray(recorded)
+        broken[at] ^= 1 << at % 8
+        try:
+            found = replayed(bytes(broken))
+        except DataLossError:
+            errors += 1
+        else:
+            assert found == whole[: len(found)] != whole
+    assert errors > len(recorded) * 9 // 10

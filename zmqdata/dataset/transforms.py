@@ -50,7 +50,7 @@ class Transformations(Part[D]):
 
         Args:
             map_func: gets a plain tuple as its arguments, anything else as one. A list that it returns becomes an
-                array.
+                array. An array that it returns is kept as it is: it must not be filled anew for the next element.
             num_parallel_calls: on how many threads; None: on the caller's. AUTOTUNE: as many as bring something, up to
                 the number of cores, within 512 MiB of elements ahead.
             deterministic: keep the order of the elements, failures included; False: as the calls return. None: as

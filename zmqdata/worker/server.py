@@ -19,6 +19,7 @@ from zmqdata.config import WorkerConfig
 from zmqdata.core.draining import DRAIN_SECONDS
 from zmqdata.core.worker import WorkerCore, WorkerProfile
 from zmqdata.errors import BY_NAME, DataServiceError
+from zmqdata.failures import encode_failure
 from zmqdata.keysettings import WITHOUT_KEY
 from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.settings import check_type, check_wait
@@ -243,15 +244,15 @@ class WorkerShell:
         if self.quiet:
             return
         definition, profile = command.definition, self.core.profile
-        runner = TaskRunner(
-            command,
-            self._report_soon,
-            self.address,
-            self.parts.find,
-            profile.snapshot_chunk_bytes if definition.save_path else profile.cache_bytes,
-            self.crumbs,
-            self.relays,
-        )
+        window = profile.snapshot_chunk_bytes if definition.save_path else profile.cache_bytes
+        told = (command, self._report_soon, self.address, self.parts.find, window, self.crumbs, self.relays)
+        try:
+            runner = TaskRunner(*told)
+        except Exception as error:  # nobody has thought of it: its readers shall not wait for ever all the same
+            log.exception("task %s cannot be begun", definition.task)
+            failure = encode_failure(error, 0, self.address)
+            self._report_soon(c.TaskFailed(definition.task, definition.attempt, failure))
+            return
         if definition.save_path:
             self.chunks.begin(runner.key, definition.save_path, definition.stream)
         self.runners[runner.key] = runner
