@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,26 +88,19 @@ def test_one_workers_elements_come_in_order(make_cluster: Callable[..., zmqdata.
 
 
 @pytest.mark.claim("4.3b")
-def test_a_slow_worker_holds_nobody_up(make_dispatcher: Any, make_worker: Any) -> None:
+def test_a_slow_worker_holds_nobody_up(cluster: zmqdata.LocalCluster, tmp_path: Path) -> None:
     """While one worker's function stands still the elements of the other arrive."""
-    release = threading.Event()
-    dispatcher = make_dispatcher()
-    for _ in range(2):
-        make_worker(dispatcher.target)
-    STANDING[:] = [release]
-    it = iter(read(Dataset.range(60).map(stand_at_first), dispatcher))
+    release = tmp_path / "release"
+
+    def stand_at_first(x: Any) -> Any:
+        if int(x) == 0:
+            await_condition(release.exists, 20, "the release")
+        return x
+
+    it = iter(read(Dataset.range(60).map(stand_at_first), cluster))
     found = some(it, 59)
-    release.set()
+    release.touch()
     assert sorted(found + numbers(it)) == list(range(60))
-
-
-STANDING: list[threading.Event] = []
-
-
-def stand_at_first(x: Any) -> Any:
-    if int(x) == 0:
-        STANDING[0].wait(20)
-    return x
 
 
 @pytest.mark.claim("4.3c")

@@ -138,21 +138,22 @@ def test_zero_snapshots_are_the_default() -> None:
 
 @pytest.mark.claim("1.2b", "1.2c")
 @pytest.mark.parametrize("address", ["127.0.0.1:%port%", "127.0.0.1", "localhost:%port%", None])
-def test_the_announced_address_has_the_bound_port(make_dispatcher: Callable[..., Any], address: str | None) -> None:
+def test_the_announced_address_has_the_bound_port(
+    make_cluster: Callable[..., zmqdata.LocalCluster], address: str | None
+) -> None:
     """``%port%`` stands for the port that is bound, and an address without one gets it."""
-    dispatcher = make_dispatcher()
-    with zmqdata.WorkerServer(zmqdata.WorkerConfig(dispatcher.target, worker_address=address)) as worker:
-        assert "%" not in worker.address
-        assert int(worker.address.rpartition(":")[2]) > 0
-        assert len(numbers(read(zmqdata.Dataset.range(10), dispatcher))) == 10
+    cluster = make_cluster(1, worker_address=address)
+    announced = cluster.workers[0].address
+    assert "%" not in announced
+    assert int(announced.rpartition(":")[2]) > 0
+    assert len(numbers(read(zmqdata.Dataset.range(10), cluster))) == 10
 
 
 @pytest.mark.claim("1.2b")
-def test_the_data_address_has_the_bound_port(make_dispatcher: Callable[..., Any], make_worker: Any) -> None:
+def test_the_data_address_has_the_bound_port(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
     """``%dts_port%`` stands for the port over which elements come."""
-    dispatcher = make_dispatcher()
-    make_worker(dispatcher.target, data_transfer_address="localhost:%dts_port%", data_transfer_protocol="tcp")
-    assert numbers(read(zmqdata.Dataset.range(10), dispatcher)) == list(range(10))
+    cluster = make_cluster(1, data_transfer_address="localhost:%dts_port%", data_transfer_protocol="tcp")
+    assert numbers(read(zmqdata.Dataset.range(10), cluster)) == list(range(10))
 
 
 @pytest.mark.claim("1.4n")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,3 +203,26 @@ def test_a_cluster_ends_for_good(make_cluster: Callable[..., zmqdata.LocalCluste
     assert not any(map(listens, addresses))
     with pytest.raises(RuntimeError, match="closed"):
         cluster.add_worker()
+
+
+@pytest.mark.claim("2.3h", "3.1a", "4.1c")
+@pytest.mark.realprocess
+@pytest.mark.full
+def test_processes_come_in_any_order(silent_address: str, tmp_path: Path) -> None:
+    """A worker and a reader wait for their dispatcher, and a second one on its folder is refused."""
+    found: list[list[int]] = []
+    ds = read(zmqdata.Dataset.range(100), silent_address, dispatcher_timeout=60)
+    reading = threading.Thread(target=lambda: found.append(numbers(ds)), daemon=True)
+    reading.start()
+    options = ["--port", silent_address.rpartition(":")[2], "--work-dir", str(tmp_path)]
+    programs = [["worker", "--dispatcher", silent_address], ["dispatcher", *options]]
+    with contextlib.ExitStack() as at_end:
+        for program in programs:
+            running = subprocess.Popen([sys.executable, "-m", "zmqdata", *program], stdout=subprocess.DEVNULL)
+            at_end.callback(running.wait, 20)
+            at_end.callback(running.terminate)
+        reading.join(40)
+        assert [sorted(one) for one in found] == [list(range(100))]
+        second = command("dispatcher", "--work-dir", str(tmp_path))
+        assert second.returncode == 2
+        assert str(tmp_path) in second.stderr

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import zmqdata
-from tests.acceptance.reading import DYNAMIC, OFF, numbers, read, rows, some
+from tests.acceptance.reading import DYNAMIC, OFF, numbers, read, rows, some, status
 from zmqdata import SHARD_HINT, Dataset, ShardingPolicy, TFRecordDataset
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
 
 WORKERS = 3
 PLACES = ["127.0.0.1"] * WORKERS
@@ -219,35 +219,35 @@ def test_as_many_files_as_workers_do(static: zmqdata.LocalCluster, records: list
 # --- places
 
 
+REFUSED = (FailedPreconditionError, UnavailableError)
+"""What a cluster raises whose worker is refused: in this process, and in one of its own, which has ended then."""
+
+
 @pytest.mark.claim("2.11i", "7.7")
 @pytest.mark.parametrize("policy", STATIC)
-def test_an_empty_list_has_no_places(make_dispatcher: Any, make_worker: Any, policy: ShardingPolicy) -> None:
+def test_an_empty_list_has_no_places(cluster: zmqdata.LocalCluster, policy: ShardingPolicy) -> None:
     """Static policies need a list, and say so when the job is read."""
-    dispatcher = make_dispatcher()
-    make_worker(dispatcher.target)
     with pytest.raises(NotFoundError, match=r"Worker .* is not in the workers list\."):
-        list(read(Dataset.range(20), dispatcher, policy))
+        list(read(Dataset.range(20), cluster, policy))
 
 
 @pytest.mark.claim("2.11j", "7.6", "7.8")
 @pytest.mark.parametrize(
     "entry", ["localhost:worker", "127.0.0.1:1", "no-such-host.invalid", "10.255.0.1:%port%", "[::1]:%port%"]
 )
-def test_a_worker_without_a_place_does_not_start(make_dispatcher: Any, entry: str) -> None:
+def test_a_worker_without_a_place_does_not_start(make_cluster: Callable[..., zmqdata.LocalCluster], entry: str) -> None:
     """A worker at an address that nobody configured is refused at its start."""
-    dispatcher = make_dispatcher(worker_addresses=[entry])
-    with pytest.raises(RuntimeError, match="The worker's address is not configured"):
-        zmqdata.WorkerServer(zmqdata.WorkerConfig(dispatcher.target))
+    with pytest.raises(REFUSED, match="The worker's address is not configured"):
+        make_cluster(1, worker_addresses=[entry])
 
 
 @pytest.mark.claim("2.11j", "7.9")
-def test_more_workers_than_places(make_dispatcher: Any, make_worker: Any) -> None:
+def test_more_workers_than_places(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
     """A second worker for the only place is refused."""
-    dispatcher = make_dispatcher(worker_addresses=["127.0.0.1:%port%"])
-    make_worker(dispatcher.target)
-    with pytest.raises(RuntimeError, match="other workers are already running at the configured host"):
-        zmqdata.WorkerServer(zmqdata.WorkerConfig(dispatcher.target))
-    assert dispatcher.num_workers() == 1
+    cluster = make_cluster(1, worker_addresses=["127.0.0.1:%port%"])
+    with pytest.raises(REFUSED, match="other workers are already running at the configured host"):
+        cluster.add_worker()
+    assert len(status(cluster)["workers"]) == 1
 
 
 @pytest.mark.claim("2.11k")
@@ -261,26 +261,21 @@ def test_more_workers_than_places(make_dispatcher: Any, make_worker: Any) -> Non
         ["tcp://127.0.0.1", "127.0.0.1"],
     ],
 )
-def test_every_form_of_a_place(make_dispatcher: Any, make_worker: Any, entries: list[str]) -> None:
+def test_every_form_of_a_place(make_cluster: Callable[..., zmqdata.LocalCluster], entries: list[str]) -> None:
     """A host alone, with an open port or with a named one is a place for a worker of that host."""
-    dispatcher = make_dispatcher(worker_addresses=entries)
-    for _ in entries:
-        make_worker(dispatcher.target)
-    assert sorted(numbers(read(Dataset.range(20), dispatcher, ShardingPolicy.DATA))) == list(range(20))
+    cluster = make_cluster(len(entries), worker_addresses=entries)
+    assert sorted(numbers(read(Dataset.range(20), cluster, ShardingPolicy.DATA))) == list(range(20))
 
 
 @pytest.mark.claim("2.11k")
-def test_places_are_taken_in_their_order(make_dispatcher: Any, make_worker: Any) -> None:
+def test_places_are_taken_in_their_order(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
     """The first worker of a host has the first part."""
-    dispatcher = make_dispatcher(worker_addresses=["127.0.0.1"] * 2)
-    first = make_worker(dispatcher.target)
-    ds = Dataset.range(10)
-    it = iter(read(ds, dispatcher, ShardingPolicy.DATA))
+    cluster = make_cluster(1, worker_addresses=["127.0.0.1"] * 2)
+    it = iter(read(Dataset.range(10), cluster, ShardingPolicy.DATA))
     found = some(it, 5)
     assert found == [0, 2, 4, 6, 8]
-    assert dispatcher.num_workers() == 1
-    assert first.num_tasks() == 1
-    make_worker(dispatcher.target)
+    assert len(status(cluster)["workers"]) == 1
+    cluster.add_worker()
     assert numbers(it) == [1, 3, 5, 7, 9]
 
 

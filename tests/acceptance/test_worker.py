@@ -297,14 +297,13 @@ def test_off_ends_without_a_worker_that_is_lost(make_cluster: Callable[..., zmqd
 
 
 @pytest.mark.claim("3.1d")
-def test_a_quiet_period_lets_elements_out(make_dispatcher: Any, make_worker: Any) -> None:
+def test_a_quiet_period_lets_elements_out(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
     """A worker with a quiet period that is told to stop hands out what it has made."""
-    dispatcher = make_dispatcher()
-    worker = make_worker(dispatcher.target, shutdown_quiet_period_ms=5000)
-    it = iter(read(Dataset.range(10), dispatcher, OFF))
+    cluster = make_cluster(1, shutdown_quiet_period_ms=5000)
+    it = iter(read(Dataset.range(10), cluster, OFF))
     found = some(it, 2)
-    await_condition(lambda: status(dispatcher)["tasks"][0]["produced"] == 10, 20, "ten elements")
-    stopping = threading.Thread(target=worker.stop)
+    await_condition(lambda: status(cluster)["tasks"][0]["produced"] == 10, 20, "ten elements")
+    stopping = threading.Thread(target=cluster.workers[0].stop)
     stopping.start()
     found += numbers(islice(it, 8))
     assert found == list(range(10))

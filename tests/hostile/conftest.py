@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from zmqdata.transport.keys import Key, own_key
 __all__ = ["Peer", "Service", "make_service", "service", "wait_until"]
 
 PATIENCE = 10_000
+SENDING = 200
+"""Milliseconds that a peer waits until a message of its own is taken."""
 NOTHING_COMES = 50
 """Milliseconds in which what must not come would have come, on one machine."""
 
@@ -35,10 +38,12 @@ class Peer:
     def __init__(self, endpoint: str, key: Key | None = None) -> None:
         self._context = zmq.Context()
         self._socket = with_key(self._context, endpoint, key or own_key())
+        self._socket.sndtimeo = SENDING
 
     def say(self, message: m.Message) -> None:
-        """Sends a message."""
-        self._socket.send_multipart(wire.pack(message))
+        """Sends a message, if it is let in: whose connection was refused waits for ever to be heard."""
+        with contextlib.suppress(zmq.Again):
+            self._socket.send_multipart(wire.pack(message))
 
     def send(self, *frames: bytes) -> None:
         """Sends anything."""
