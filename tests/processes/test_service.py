@@ -190,19 +190,22 @@ def test_clients_that_share_a_job_lose_and_repeat_nothing(cluster: LocalCluster)
 # --- a worker is silent
 
 
-def test_a_held_interpreter_is_no_death() -> None:
+def test_a_held_interpreter_is_no_death(tmp_path: Path) -> None:
     """A worker whose user code holds the GIL for 4 s, twice the time-out, keeps its task and its connection."""
+    begun = tmp_path / "begun"
 
     def stuck(x: Any) -> Any:
         import ctypes
 
         if x == 50:
+            await_condition(begun.exists, what="the first element, which could not be sent any more")
             ctypes.PyDLL(None).poll(None, 0, 4_000)
         return x
 
     with LocalCluster(1, worker_timeout_ms=2_000, **OPTIONS) as cluster:
         elements = iter(Dataset.range(100).map(stuck).apply(distribute("distributed_epoch", cluster.target, "job")))
         found = [(int(next(elements)), 0)]
+        begun.touch()
         silences: list[float] = []
 
         def is_long_silent() -> bool:
