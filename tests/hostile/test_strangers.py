@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket as plain
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -38,7 +39,11 @@ def connect() -> Iterator[Callable[..., tuple[zmq.Socket[bytes], zmq.Socket[byte
     ended = zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.DISCONNECTED
 
     def connect(
-        endpoint: str, show: Callable[[zmq.Socket[bytes]], None], kind: int = zmq.DEALER, until: int = ended
+        endpoint: str,
+        show: Callable[[zmq.Socket[bytes]], None],
+        kind: int = zmq.DEALER,
+        until: int = ended,
+        says: Sequence[Sequence[bytes]] = (),
     ) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
         socket = context.socket(kind)
         socket.linger = 0
@@ -46,6 +51,10 @@ def connect() -> Iterator[Callable[..., tuple[zmq.Socket[bytes], zmq.Socket[byte
         made.append(socket)
         monitor = socket.get_monitor_socket(until | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL)
         socket.connect(endpoint)
+        # At once, and without waiting: who was refused already has nowhere to send to, and would wait for ever.
+        with suppress(zmq.Again):
+            for message in says:
+                socket.send_multipart(message, zmq.NOBLOCK)
         return socket, monitor
 
     yield connect
@@ -96,10 +105,8 @@ def test_strangers_say_nothing_and_hear_nothing(
     worker = servers(service)[1]
     wait_until(lambda: worker.links._links, "a link of this one of the workers")
     links = [link.endpoint for link in worker.links._links.values()]
-    tried = [connect(one, show) for one in endpoints(service)] + [connect(one, show, zmq.PULL) for one in links]
-    for socket, _ in tried[: len(endpoints(service))]:
-        socket.send_multipart(UNREADABLE)
-        socket.send_multipart(wire.pack(m.RequestStatus("r")))
+    tried = [connect(one, show, says=(UNREADABLE, wire.pack(m.RequestStatus("r")))) for one in endpoints(service)]
+    tried += [connect(one, show, zmq.PULL) for one in links]
     assert all(monitor.poll(10_000) for _, monitor in tried), "nobody refused it"
     assert not any(socket.poll(NOTHING_COMES) for socket, _ in tried)
     found += [int(x) for x in it]
