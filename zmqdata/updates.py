@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from zmqdata.decisions import Decision
 from zmqdata.messages import Crumb, DatasetDescription, JobParameters, Ranges, TaskState, View
 from zmqdata.splits import Split
 
@@ -151,6 +152,14 @@ class TakeStateUpdate(Update, frozen=True):
 
     task: int
     state: TaskState
+
+
+class DecideUpdate(Update, frozen=True):
+    """Operations of a task have decided which elements they leave out: its decisions from number ``first`` on."""
+
+    task: int
+    first: int
+    decisions: tuple[Decision, ...]
 
 
 class ListFilesUpdate(Update, frozen=True):
@@ -367,6 +376,7 @@ AnyUpdate = (
     | AssignSplitsUpdate
     | CutLedgerUpdate
     | TakeStateUpdate
+    | DecideUpdate
     | ListFilesUpdate
     | HoldUpdate
     | EndTaskUpdate

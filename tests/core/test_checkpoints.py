@@ -46,7 +46,7 @@ def test_a_checkpoint_that_fits_is_read() -> None:
     ("changes", "error", "text"),
     [
         ({"fingerprint": "another:code"}, FailedPreconditionError, "fingerprint another, this one has print"),
-        ({"version": 2}, InvalidArgumentError, "version 2"),
+        ({"version": 3}, InvalidArgumentError, "version 3"),
         ({"job": replace(JOB, processing_mode="OFF")}, InvalidArgumentError, "processing_mode was OFF"),
         ({"job": replace(JOB, num_consumers=2)}, InvalidArgumentError, "num_consumers was 2"),
         ({"job": replace(JOB, num_tasks=2)}, InvalidArgumentError, "num_tasks was 2"),

@@ -10,7 +10,7 @@ from zmqdata import updates as u
 from zmqdata.core.continuing import StateKeeping, contradiction, definition_of
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.state import Iteration, Task
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.splits import IndexSplits, Split
 
 

@@ -12,7 +12,8 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
 from zmqdata.core.snapshots import snapshot
-from zmqdata.core.state import DispatcherState, Iteration
+from zmqdata.core.state import DispatcherState
+from zmqdata.core.tasks import Iteration
 from zmqdata.splits import IndexSplits
 from zmqdata.testing import Transcript
 

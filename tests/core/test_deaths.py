@@ -13,7 +13,7 @@ from zmqdata.core.continuing import definition_of
 from zmqdata.core.deaths import LONG, MOST_DEATHS, MOST_IN_ALL, MOST_UNEXPLAINED
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.state import Iteration, Task
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
 from zmqdata.testing import Transcript
 

@@ -7,7 +7,7 @@ from zmqdata import messages as m
 from zmqdata.core.endings import FEW, Endings
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
-from zmqdata.core.state import Iteration
+from zmqdata.core.tasks import Iteration
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zmqdata.core.holdings import Holdings
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.state import Iteration, Task
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.messages import JobParameters
 
 

@@ -12,7 +12,7 @@ from zmqdata.core.hosting import Hosting
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.placement import Placement, WorkerFacts
-from zmqdata.core.state import Iteration, Task
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures import encode_failure
 from zmqdata.splits import IndexSplits, Split

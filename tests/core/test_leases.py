@@ -10,7 +10,7 @@ from zmqdata import messages as m
 from zmqdata.core.leases import SHARE, Leases
 from zmqdata.core.liveness import Member
 from zmqdata.core.rounds import Rounds
-from zmqdata.core.state import Iteration
+from zmqdata.core.tasks import Iteration
 
 TIMEOUT = 10.0
 

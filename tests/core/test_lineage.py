@@ -17,6 +17,7 @@ from zmqdata.core.lineage import (
 )
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.splits import Ledger
+from zmqdata.decisions import Decision, Decisions
 from zmqdata.messages import TaskState
 from zmqdata.splits import Split
 
@@ -37,7 +38,7 @@ def ledger(length: int = 100) -> Ledger:
 def kept(found: list[TaskState], *delivered: tuple[int, int], is_cache: bool = False) -> tuple[list[int], int]:
     """The numbers of the states that are kept, and of the first entry."""
     one = ledger()
-    keep_needed(found, [one], RangeSet(delivered), is_cache)
+    keep_needed(found, [one], Decisions(), RangeSet(delivered), is_cache)
     assert one.length == 100
     return numbers_of(found), one.base
 
@@ -86,14 +87,26 @@ def test_what_is_kept_is_enough_for_every_gap(delivered: list[tuple[int, int]], 
     had = RangeSet((first, first + count) for first, count in delivered)
     all_states, one = states(*sorted(places)), ledger()
     found = list(all_states)
-    keep_needed(found, [one], had, False)
+    keep_needed(found, [one], Decisions(), had, False)
     gaps = [0] * (0 not in had) + [stop for _, stop in had]
     best = {max((place for place in places if place <= gap), default=0) for gap in gaps}
     assert set(numbers_of(useful_states(all_states, had, None))) == best - {0} == set(numbers_of(found)) & best
     assert one.base <= min(best)
     again = list(found)
-    keep_needed(again, [one], had, False)
+    keep_needed(again, [one], Decisions(), had, False)
     assert again == found
+
+
+def test_decisions_go_with_the_states_that_need_them() -> None:
+    """Those below what the oldest state needs are forgotten, once all before that state is delivered."""
+    decisions = Decisions([Decision("/0", number, number + 1) for number in range(9)])
+    found = [TaskState(10, b"x", (0,), 3), TaskState(20, b"x", (0,), 7)]
+    keep_needed(found, [ledger()], decisions, RangeSet([(0, 5)]), False)
+    assert decisions.base == 0
+    keep_needed(found, [ledger()], decisions, RangeSet([(0, 12)]), False)
+    assert (decisions.base, decisions.length, decisions.entries[0].first) == (3, 9, 3)
+    keep_needed(found, [ledger()], decisions, RangeSet([(0, 20)]), False)
+    assert decisions.base == 7
 
 
 @pytest.mark.parametrize(
@@ -117,18 +130,20 @@ def test_a_host_gets_the_newest_state_before_each_gap(
 @pytest.mark.parametrize(
     ("state", "total", "believed"),
     [
-        (TaskState(11, b"", (60,)), None, True),
-        (TaskState(11, b"", (100,)), 11, True),
-        (TaskState(10, b"", (60,)), None, False),
-        (TaskState(12, b"", (60,)), 11, False),
-        (TaskState(11, b"", (101,)), None, False),
-        (TaskState(11, b"", (49,)), None, False),
-        (TaskState(11, b"", ()), None, False),
-        (TaskState(11, b"x" * (MOST_STATE_BYTES + 1), (60,)), None, False),
+        (TaskState(11, b"", (60,), 2), None, True),
+        (TaskState(11, b"", (100,), 5), 11, True),
+        (TaskState(10, b"", (60,), 2), None, False),
+        (TaskState(12, b"", (60,), 2), 11, False),
+        (TaskState(11, b"", (101,), 2), None, False),
+        (TaskState(11, b"", (49,), 2), None, False),
+        (TaskState(11, b"", (), 2), None, False),
+        (TaskState(11, b"", (60,), 1), None, False),
+        (TaskState(11, b"", (60,), 6), None, False),
+        (TaskState(11, b"x" * (MOST_STATE_BYTES + 1), (60,), 2), None, False),
     ],
 )
 def test_a_state_must_fit_what_is_known(state: TaskState, total: int | None, believed: bool) -> None:
-    """It lies behind those known, needs entries that were given and are still there, and is not too large."""
+    """It lies behind those known, needs entries and decisions that are there, and is not too large."""
     one = ledger()
     one.trim(50)
-    assert is_believable(state, states(10), [one], total) is believed
+    assert is_believable(state, states(10), [one], Decisions([Decision("/0", 0, 9)] * 3, base=2), total) is believed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from zmqdata import updates as u
 from zmqdata.core.placement import Placement, WorkerFacts
-from zmqdata.core.state import DispatcherState, Iteration, Task
+from zmqdata.core.state import DispatcherState
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.messages import DatasetDescription, JobParameters
 from zmqdata.splits import IndexSplits
 

@@ -13,7 +13,7 @@ from zmqdata import updates as u
 from zmqdata.core.dispatcher import DispatcherTimes
 from zmqdata.core.resuming import Beginning, changed_files, incarnation_of
 from zmqdata.core.splits import Ledger
-from zmqdata.core.state import Iteration, Task
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.splits import IndexSplits, Split
 from zmqdata.testing.network import CALM, Faults

@@ -14,7 +14,7 @@ from zmqdata.commands import saves as s
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherPolicy, DispatcherTimes
 from zmqdata.core.saves import RETRY, job_of
 from zmqdata.core.snapshots import updates_of
-from zmqdata.core.state import Iteration, Task
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.splits import IndexSplits
 
 DESCRIPTION = m.DatasetDescription("d" * 64, "print", (IndexSplits(10),), "", b"spec", 10, None, "3.11", "0")

@@ -14,7 +14,9 @@ from zmqdata.core.lineage import MOST_STATES
 from zmqdata.core.rounds import Rounds
 from zmqdata.core.snapshots import snapshot
 from zmqdata.core.splits import MOST_REPETITIONS
-from zmqdata.core.state import _APPLY, DispatcherState, Iteration, Task
+from zmqdata.core.state import _APPLY, DispatcherState
+from zmqdata.core.tasks import Iteration, Task
+from zmqdata.decisions import Decision
 from zmqdata.messages import Crumb, DatasetDescription, JobParameters, SaveParameters, TaskState
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
@@ -67,6 +69,7 @@ class History:
             self.cut_ledger,
             self.cut_ledger,
             *[self.take_state] * 8,
+            *[self.decide] * 2,
             self.restore_ledger,
             self.restore_cursor,
             *[self.restore_spent] * 2,
@@ -215,7 +218,19 @@ class History:
         found = self.state.tasks[task]
         number = found.states[-1].number if found.states else 0
         needs = tuple(self.draw.randint(one.base, one.length) for one in found.ledger)
-        return u.TakeStateUpdate(task, TaskState(number + self.draw.randrange(1, 4), b"state", needs))
+        decided = self.draw.randint(found.decisions.base, found.decisions.length)
+        return u.TakeStateUpdate(task, TaskState(number + self.draw.randrange(1, 4), b"state", needs, decided))
+
+    def decide(self) -> u.AnyUpdate | None:
+        task = self.fed_task()
+        if task is None:
+            return None
+        known, news = self.state.tasks[task].decisions, []
+        if known.entries and self.draw.random() < 0.5:  # the last one grows
+            news = [replace(known.entries[-1], stop=known.entries[-1].stop + 1)]
+        place, first = self.draw.choice(["/0", "/1"]), self.draw.randrange(99)
+        news.append(Decision(place, first, first + 2, (first,)))
+        return u.DecideUpdate(task, known.length + 1 - len(news), tuple(news))
 
     def restore_ledger(self) -> u.AnyUpdate | None:
         task = self.fed_task()

@@ -11,8 +11,9 @@ from zmqdata.core.holdings import Holdings
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.placement import Placement, WorkerFacts
-from zmqdata.core.state import DispatcherState, Iteration, Task
+from zmqdata.core.state import DispatcherState
 from zmqdata.core.tasklists import TaskLists
+from zmqdata.core.tasks import Iteration, Task
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
 
@@ -119,6 +120,8 @@ def test_who_speaks_hears_the_round_that_goes_on() -> None:
     assert board.out.drain() == []
     assert board.lists.news(board.iteration, "k", 0, 9.0) is first.message.task_list
     assert board.lists.news(board.iteration, "k", 1, 9.0) is None
+
+
 def test_a_list_names_what_workers_leave_out() -> None:
     """With what is known of the element at which they died; of settled tasks, too. Not where it fails the job."""
     crumb = m.Crumb(1, 1, 7, "/0", "map(f)", True, (3, 4))

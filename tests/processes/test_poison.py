@@ -154,3 +154,26 @@ def test_people_may_kill_workers(cluster: LocalCluster) -> None:
 def await_child(worker: Any) -> list[int]:
     await_condition(lambda: descendants(worker.pid), what="a child")
     return descendants(worker.pid)
+
+
+def test_a_state_says_what_was_left_out(cluster: LocalCluster, tmp_path: Path) -> None:
+    """What killed before a state was taken stays out after loading it, though it would kill no more."""
+    healed = tmp_path / "healed"
+
+    def function(x: Any) -> Any:
+        return x if healed.exists() else starving(x)
+
+    dataset = Dataset.range(COUNT).map(function).apply(
+        distribute("distributed_epoch", cluster.target, on_poison="skip", max_outstanding_requests=8)
+    )
+    iterator = iter(dataset)
+    before: list[int] = []
+    while not iterator.quarantine:
+        before.append(int(next(iterator)))
+    before += [int(next(iterator)) for _ in range(20)]
+    state = iterator.state_dict()
+    iterator.close()
+    healed.touch()
+    again = iter(dataset)
+    again.load_state_dict(state)
+    assert sorted(before + [int(x) for x in again]) == REST

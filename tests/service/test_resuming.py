@@ -405,3 +405,35 @@ def test_files_that_have_changed_are_found_out(tmp_path: Any) -> None:
         (tmp_path / "00.txt").write_text("7\n")
         with pytest.raises(zmqdata.errors.DataLossError, match="have changed"):
             gone_on(dataset(second), state)
+
+
+@pytest.mark.parametrize("left_out", ["map", "ignored", "nested"])
+@pytest.mark.parametrize("before", [100, 49])
+def test_what_failed_once_stays_left_out(tmp_path: Any, left_out: str, before: int) -> None:
+    """A state says which elements were left out, so none comes twice, and none is missing but those."""
+    fine = tmp_path / "fine"
+
+    def function(x: Any) -> Any:
+        if int(x) in (20, 50, 51) and not fine.exists():
+            raise OSError("the share is away")
+        return x
+
+    def dataset(cluster: LocalCluster) -> Dataset:
+        if left_out == "nested":
+            tens = Dataset.range(30).map(lambda x: 10 * x)
+            plain = tens.flat_map(lambda x: Dataset.range(x, x + 10).map(function, on_error="skip"))
+        elif left_out == "ignored":
+            plain = Dataset.range(300).map(function).ignore_errors()
+        else:
+            plain = Dataset.range(300).map(function, on_error="skip", num_parallel_calls=2).prefetch(2)
+        return plain.apply(zmqdata.distribute("distributed_epoch", cluster.target))
+
+    with LocalCluster(num_workers=1, in_process=True) as first:
+        taken_before, state = stopped(dataset(first), before)
+    fine.touch()
+    with LocalCluster(num_workers=2, in_process=True) as second:
+        after = gone_on(dataset(second), state)
+    missing = Counter(range(300)) - numbers(taken_before) - numbers(after)
+    assert numbers(taken_before) + numbers(after) + missing == Counter(range(300))
+    # What lay behind the last element that was sent was free to come.
+    assert ({20, 50, 51} if before == 100 else {20}) <= missing.keys() <= {20, 50, 51}

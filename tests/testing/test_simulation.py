@@ -12,7 +12,7 @@ from zmqdata import commands as c
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import DispatcherTimes
 from zmqdata.core.lineage import MOST_STATES
-from zmqdata.core.state import Task
+from zmqdata.core.tasks import Task
 from zmqdata.testing import (
     CALM,
     CoordinatedPoisonScenario,

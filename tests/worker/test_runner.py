@@ -15,8 +15,10 @@ import pytest
 from zmqdata import Dataset
 from zmqdata import commands as c
 from zmqdata.blocks import decode_block
-from zmqdata.errors import FailedPreconditionError
+from zmqdata.decisions import Decision, Decisions
+from zmqdata.errors import DataLossError, FailedPreconditionError
 from zmqdata.failures import decode_failure
+from zmqdata.iterators import guarding
 from zmqdata.messages import TaskDefinition
 from zmqdata.pipelines import pack_pipeline
 from zmqdata.splits import Split
@@ -129,6 +131,70 @@ def test_a_runner_leaps_over_what_nobody_needs() -> None:
     assert second.total == COUNT
     taken = [one.state.number for one in second.of(c.StateTaken)]
     assert min(taken) >= 150
+
+
+def flaky(*numbers: int) -> Dataset:
+    """Leaves these out: it fails for them."""
+
+    def function(x: int) -> int:
+        if x in numbers:
+            raise OSError(f"no {x}")
+        return 2 * x
+
+    return Dataset.range(COUNT).map(function, on_error="skip").prefetch(4)
+
+
+def test_what_is_decided_is_told_before_what_was_made_since() -> None:
+    """No block, state or end comes before the decisions that it depends on."""
+    run = Run(flaky(50, 51, 120))
+    decided, told = Decisions(), 0
+    for one in run.posted:
+        if isinstance(one, c.Decided):
+            decided.take(one.first, one.decisions)
+            told = max(decision.stop for decision in decided.entries)
+        elif isinstance(one, c.Produced):
+            assert max(_elements(one)) < 2 * told
+        elif isinstance(one, c.StateTaken):
+            assert one.state.decisions <= decided.length
+    assert sorted(number for one in decided.entries for number in one.left_out) == [50, 51, 120]
+    assert run.total == COUNT - 3
+
+
+def test_another_runner_leaves_out_the_same() -> None:
+    """From a state, with the decisions that this needs: what failed once stays out, though nothing fails any more."""
+    first = Run(flaky(50, 51, 120))
+    decided = Decisions()
+    for one in first.of(c.Decided):
+        decided.take(one.first, one.decisions)
+    state = next(one.state for one in first.of(c.StateTaken) if one.state.number >= 100)
+    decided.trim(state.decisions)
+    assert decided.base > 50
+    pipeline = pack_pipeline(flaky().node)
+    definition = msgspec.structs.replace(
+        first.definition, digest=pipeline.digest, states=(state,), skip=((0, 150),), attempt=2,
+        first_decision=decided.base, decisions=tuple(decided.entries),
+    )  # fmt: skip
+    second = Run(flaky(), definition)
+    assert second.elements == {number: first.elements[number] for number in range(150, COUNT - 3)}
+    assert second.total == first.total
+
+
+def test_what_came_before_and_fails_for_good_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is called for again, and then the task fails as a whole: nobody gets other elements than he was promised."""
+    monkeypatch.setattr(guarding, "PAUSES", (0.0, 0.0))
+    first = Run(flaky())
+    decisions = first.of(c.Decided)[-1].decisions
+    pipeline = pack_pipeline(flaky(3).node)
+    definition = msgspec.structs.replace(
+        first.definition, digest=pipeline.digest, attempt=2, first_decision=first.of(c.Decided)[-1].first,
+        decisions=(Decision("/0", 0, 100), *decisions),
+    )  # fmt: skip
+    second = Run(flaky(3), definition)
+    (failed,) = second.of(c.TaskFailed)
+    error = decode_failure(failed.failure)
+    assert isinstance(error, DataLossError)
+    assert "element 3 that came to map(function) at test_runner.py" in str(error)
+    assert not second.of(c.Exhausted)
 
 
 def test_states_lie_between_rounds() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from zmqdata.decisions import Decision
 from zmqdata.messages import Block, Crumb, EndOfTask, Lineage, Memory, TaskDefinition, TaskState
 from zmqdata.splits import Split
 
@@ -157,6 +158,19 @@ class SplitsStarted:
     task: int
     attempt: int
     places: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Event: a runner's operations have passed over elements, or could have: its decisions from number ``first`` on.
+
+    It comes before what was made since.
+    """
+
+    task: int
+    attempt: int
+    first: int
+    decisions: tuple[Decision, ...]
 
 
 @dataclass(frozen=True, slots=True)

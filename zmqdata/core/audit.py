@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqdata.core.state import Iteration
+from zmqdata.core.tasks import Iteration
 from zmqdata.messages import shown_name
 
 

@@ -14,6 +14,7 @@ from zmqdata import messages as m
 from zmqdata.core.lineage import MOST_STATE_BYTES
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.targets import UNSPLIT
+from zmqdata.decisions import Decisions
 from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
 from zmqdata.messages.parts import MOST_NUMBER
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
@@ -137,6 +138,8 @@ def _both(one: m.TaskPart, other: m.TaskPart, past: Past) -> m.TaskPart:
     states = {state.number: state for state in (*one.states, *other.states)}
     delivered = RangeSet(one.delivered)
     delivered.update(other.delivered)
+    decisions = Decisions(list(one.decisions), one.first_decision)
+    decisions.take(other.first_decision, other.decisions)
     return m.TaskPart(
         one.index,
         one.seed,
@@ -146,6 +149,9 @@ def _both(one: m.TaskPart, other: m.TaskPart, past: Past) -> m.TaskPart:
         tuple([states[number] for number in sorted(states)]),
         delivered.ranges,
         max(totals, default=None),
+        decisions.base,
+        tuple(decisions.entries),
+        tuple(sorted({*one.poisoned, *other.poisoned})),
     )
 
 
@@ -214,6 +220,10 @@ def _check_shape(task: m.TaskPart, num_sources: int) -> None:
     _require(all(0 <= base <= MOST_NUMBER for base in task.bases), "the beginning of a ledger")
     _require(task.total is None or 0 <= task.total <= MOST_NUMBER, "a total")
     _check_ranges(task.delivered)
+    _require(0 <= task.first_decision <= MOST_NUMBER, "the number of a decision")
+    for decision in task.decisions:
+        _require(0 <= decision.first <= decision.stop <= MOST_NUMBER, "what was decided")
+    _require(all(0 <= number <= MOST_NUMBER for _, number in task.poisoned), "what is left out")
     stop = task.delivered[-1][1] if task.delivered else 0
     _require(task.total is None or stop <= task.total, "what was delivered")
 
@@ -239,6 +249,7 @@ def _check_states(task: m.TaskPart) -> None:
         _require(number < state.number <= (MOST_NUMBER if task.total is None else task.total), "the place of a state")
         _require(len(state.needs) == len(lengths) and len(state.content) <= MOST_STATE_BYTES, "a state")
         _require(all(0 <= need <= length for need, length in zip(state.needs, lengths, strict=True)), "a state's needs")
+        _require(0 <= state.decisions <= task.first_decision + len(task.decisions), "a state's needs")
         number = state.number
 
 
@@ -277,8 +288,10 @@ def useful(task: m.TaskPart, delivered: RangeSet, name: str) -> list[m.TaskState
         state
         for state in task.states
         if all(base <= need for base, need in zip(task.bases, state.needs, strict=True))
+        and task.first_decision <= state.decisions
     ]
-    is_whole = not any(task.bases) or (task.total is not None and delivered.covers(0, task.total))
+    is_over = task.total is not None and delivered.covers(0, task.total)
+    is_whole = is_over or not any((*task.bases, task.first_decision))
     if not is_whole and not (states and delivered.covers(0, states[0].number)):
         raise DataLossError(
             f"The states of the readers of job {name} do not say enough of task {task.index} to make its next elements "

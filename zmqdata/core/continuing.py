@@ -12,8 +12,8 @@ from zmqdata.commands import Peer
 from zmqdata.core.lineage import is_believable, useful_states, without_holes
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.state import Iteration, Task
 from zmqdata.core.targets import outlives_host
+from zmqdata.core.tasks import Iteration, Task
 
 
 def kin(task: Task, iteration: Iteration) -> list[Task]:
@@ -22,7 +22,7 @@ def kin(task: Task, iteration: Iteration) -> list[Task]:
 
 
 class StateKeeping:
-    """Keeps where tasks can be continued.
+    """Keeps where tasks can be continued, and what has to be the same then.
 
     Args:
         out: state and commands.
@@ -37,8 +37,19 @@ class StateKeeping:
         if task is None or (task.worker, task.attempt) != (message.worker, message.attempt) or task.settled:
             return
         continues = outlives_host(self.out.state.iterations[task.iteration].job)
-        if continues and is_believable(message.state, task.states, task.ledger, task.total):
+        if continues and is_believable(
+            message.state, task.states, task.ledger, task.decisions, task.total
+        ):
             self.out.commit(u.TakeStateUpdate(task.task, message.state))
+
+    def decide(self, peer: Peer, message: m.ElementsDecided, now: float) -> None:
+        """Commits what the operations of a task have decided, for every later attempt; the answer waits for that."""
+        task = self.out.state.tasks.get(message.task)
+        if task is None or (task.worker, task.attempt) != (message.worker, message.attempt):
+            return
+        if not task.settled:
+            self.out.commit(u.DecideUpdate(task.task, message.first, message.decisions))
+        self.out.send(peer, m.DecisionsKept(task.task, task.attempt, message.report))
 
 
 def definition_of(task: Task, iteration: Iteration, digest: str, taken: RangeSet, ticket: int = 0) -> m.TaskDefinition:
@@ -85,6 +96,8 @@ def definition_of(task: Task, iteration: Iteration, digest: str, taken: RangeSet
         delivered=task.delivered.beginning,
         bases=bases,
         states=states,
+        first_decision=task.decisions.base,
+        decisions=tuple(task.decisions.entries),
         poisoned=tuple(sorted(poisoned)),
         suspects=tuple(sorted(suspects - poisoned)),
         task_timeout=job.task_timeout,

@@ -16,7 +16,7 @@ from zmqdata.core.hosting import Hosting
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.rounds import Rounds, steps_ahead
-from zmqdata.core.state import Iteration
+from zmqdata.core.tasks import Iteration
 from zmqdata.errors import FailedPreconditionError, UnavailableError
 
 ALL_STEPS = 1 << 53

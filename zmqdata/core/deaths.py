@@ -13,8 +13,8 @@ from zmqdata import updates as u
 from zmqdata.core.continuing import kin
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.outbox import Outbox
-from zmqdata.core.state import Iteration, Task
 from zmqdata.core.targets import outlives_host
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.errors import PipelineError
 
 MOST_DEATHS = 3

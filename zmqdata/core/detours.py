@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.outbox import Outbox
-from zmqdata.core.state import Iteration, Task
 from zmqdata.core.targets import outlives_host
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.messages import shown_name
 
 HEARD_LATELY = 5.0

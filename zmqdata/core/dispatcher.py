@@ -28,8 +28,9 @@ from zmqdata.core.places import Places
 from zmqdata.core.resuming import changed_files
 from zmqdata.core.saves import Saves
 from zmqdata.core.splits import lease_seconds, lease_size, own_lease_size
-from zmqdata.core.state import DispatcherState, Iteration, Task
+from zmqdata.core.state import DispatcherState
 from zmqdata.core.takeback import TakingBack
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.errors import DataLossError, FailedPreconditionError, NotFoundError, ResourceExhaustedError
 from zmqdata.splits import FileSplits, turn_of
 
@@ -153,6 +154,7 @@ class DispatcherCore:
             m.RequestSplits: self._request_splits,
             m.SplitsReturned: self.taking_back.take,
             m.StateTaken: self.keeping.take,
+            m.ElementsDecided: self.keeping.decide,
             m.RequestPipeline: self._request_pipeline,
             m.RequestPiece: self.datasets.parts.request_piece,
             m.StartSave: self.saves.start,

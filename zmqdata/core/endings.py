@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from zmqdata import messages as m
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
-from zmqdata.core.state import Iteration
+from zmqdata.core.tasks import Iteration
 
 FEW = 64
 """Readers of which each is asked for a sign when one is done. Of more of them some one speaks soon by itself."""

@@ -22,6 +22,8 @@ class Fed(Protocol):
     @property
     def key(self) -> tuple[int, int]: ...
 
+    def reach(self, places: tuple[tuple[int, int], ...]) -> None: ...
+
 
 class Feeding:
     """Asks for splits, hands them to runners, and gives back those that were not started.
@@ -39,6 +41,7 @@ class Feeding:
         self.events: dict[type[Any], Callable[[Any, float], None]] = {
             c.SplitsWanted: self._wanted,
             c.LedgerCut: self._ledger_cut,
+            c.SplitsStarted: self._started,
         }
         self.messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
             m.SplitsAssigned: self._assigned,
@@ -57,6 +60,11 @@ class Feeding:
         ask = m.RequestSplits(self._worker, *place, event.waiting, event.pace)
         if feed.want(ask, now):
             self._send(ask)
+
+    def _started(self, event: c.SplitsStarted, now: float) -> None:
+        task = self._find(event)
+        if task is not None:
+            task.reach(event.places)
 
     def _assigned(self, peer: c.Peer, message: m.SplitsAssigned, now: float) -> None:
         task = self._find(message)

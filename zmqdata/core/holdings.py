@@ -6,7 +6,7 @@ What they have said is durable: ``Task.held``.
 from __future__ import annotations
 
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.state import Iteration, Task
+from zmqdata.core.tasks import Iteration, Task
 
 
 class Holdings:

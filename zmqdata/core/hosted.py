@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.agreeing import Agreement
 from zmqdata.core.dealing import Dealing
 from zmqdata.core.feeds import SplitFeed
 from zmqdata.core.inband import news_for
 from zmqdata.core.lanes import RoundRobin
 from zmqdata.core.streams import Portion, Stream
 from zmqdata.core.window import Windowed
+from zmqdata.decisions import Decisions
 
 STATES_KEPT = 4
 UNREAD_ELEMENTS = 8
@@ -31,7 +33,8 @@ class HostedTask:
     does. ``hungry``: a client waits for the next element. ``incomplete``: a client that is gone took elements with it
     that are not here any more. ``failure``: why it can not run; it has no end then, so that nobody takes it for empty.
     ``states``: the newest places where its pipeline was, oldest first. ``busy``: for how many seconds it has been
-    at ``crumb``. ``compressed``: what its blocks are compressed with, in words.
+    at ``crumb``. ``compressed``: what its blocks are compressed with, in words. ``agreement``: what its operations have
+    decided, and what waits for the dispatcher to know of it.
     """
 
     definition: m.TaskDefinition
@@ -53,6 +56,7 @@ class HostedTask:
     busy: float = 0.0
     crumb: m.Crumb | None = None
     compressed: str = ""
+    agreement: Agreement = field(default_factory=lambda: Agreement(Decisions(), 0))
 
     @property
     def key(self) -> tuple[int, int]:
@@ -66,7 +70,9 @@ class HostedTask:
     @property
     def owes_elements(self) -> bool:
         """Whether something that is made waits for a client that reads here."""
-        return any(not self.dealing.has_all(stream) for stream in self.dealing.streams.values())
+        return bool(self.agreement.waiting) or any(
+            not self.dealing.has_all(stream) for stream in self.dealing.streams.values()
+        )
 
     def add(self, made: c.Produced, now: float) -> None:
         """Takes a block that was made."""
@@ -127,7 +133,7 @@ class HostedTask:
         """
         if self.definition.cache:
             return None
-        news = news_for(stream.told, self.definition, self.feeds, self.states)
+        news = news_for(stream.told, self.definition, self.feeds, self.states, self.agreement)
         if news is None:
             return None
         stream.told = news[1]
@@ -139,6 +145,10 @@ class HostedTask:
             return []
         fresh = [one for one in self.dealing.streams.values() if one.told is None and usable(one)]
         return [(one.client, news) for one in fresh if (news := self.news_for(one)) is not None]
+
+    def repeated(self, now: float, after: float) -> list[m.RequestSplits | m.ElementsDecided | None]:
+        """The asks that had no answer for so long, as they have to be sent again."""
+        return [*(feed.repeated(now, after) for feed in self.feeds), self.agreement.repeated(now, after)]
 
     def report(self, now: float) -> m.TaskReport:
         """What the dispatcher is told of it."""

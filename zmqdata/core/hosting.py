@@ -16,9 +16,9 @@ from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox, derived
 from zmqdata.core.placement import Placement, WorkerFacts
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.state import Iteration, Task
 from zmqdata.core.targets import outlives_host
 from zmqdata.core.tasklists import TaskLists
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.errors import DataLossError, UnavailableError
 from zmqdata.failures import told_by
 

@@ -9,19 +9,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zmqdata import messages as m
+from zmqdata.core.agreeing import Agreement
 from zmqdata.core.feeds import SplitFeed
 
 
 @dataclass(frozen=True)
 class Told:
-    """How much a client knows: per source how far its ledger was started, and the number of the newest state."""
+    """How much a client knows: per source how far its ledger was started, and the number of the newest state.
+
+    ``version``: of the decisions, of which those from number ``growing`` on may have grown since.
+    """
 
     places: tuple[tuple[int, int], ...]
     state: int
+    version: int = 0
+    growing: int = 0
 
 
 def news_for(
-    told: Told | None, definition: m.TaskDefinition, feeds: Sequence[SplitFeed], states: Sequence[m.TaskState]
+    told: Told | None,
+    definition: m.TaskDefinition,
+    feeds: Sequence[SplitFeed],
+    states: Sequence[m.TaskState],
+    agreement: Agreement,
 ) -> tuple[m.Lineage, Told] | None:
     """What a client has not been told yet, and how much it knows then; None when it knows all.
 
@@ -30,24 +40,36 @@ def news_for(
         definition: the task.
         feeds: the ledgers of its sources.
         states: the newest places where its pipeline was, oldest first, without those that came with it.
+        agreement: what its operations have decided.
     """
     places = tuple([feed.reached for feed in feeds])
     if told is None:
         known = (*definition.states, *states)
         first = tuple([feed.base for feed in feeds])
+        decided = agreement.kept.base
     else:
         known = tuple([state for state in states if state.number > told.state])
-        if not known and places == told.places:
+        if not known and (places, agreement.version) == (told.places, told.version):
             return None
         first = tuple([at for at, _ in told.places])
+        decided = told.growing if agreement.version != told.version else agreement.kept.length
     ledger = tuple([feed.started(at) for feed, at in zip(feeds, first, strict=True)])
     newest = known[-1].number if known else (told.state if told is not None else 0)
     origin = _origin(definition) if told is None else None
-    news = m.Lineage(0, definition.task, definition.attempt, first, ledger, known, origin)
-    return news, Told(places, newest)
+    decisions = agreement.kept.since(decided)
+    news = m.Lineage(0, definition.task, definition.attempt, first, ledger, known, origin, decided, decisions)
+    return news, Told(places, newest, agreement.version, agreement.growing)
 
 
 def _origin(definition: m.TaskDefinition) -> m.Origin:
     shards = definition.num_shards
     shard = definition.shard if shards else None
-    return m.Origin(definition.stream, definition.seed, shard, definition.iteration_seed, shards, definition.delivered)
+    return m.Origin(
+        index=definition.stream,
+        seed=definition.seed,
+        shard=shard,
+        iteration_seed=definition.iteration_seed,
+        num_shards=shards,
+        delivered=definition.delivered,
+        poisoned=definition.poisoned,
+    )

@@ -23,8 +23,8 @@ from zmqdata.core.liveness import Member, Roster
 from zmqdata.core.outbox import Outbox, derived
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.resuming import Beginning, incarnation_of
-from zmqdata.core.state import Iteration
 from zmqdata.core.targets import is_static
+from zmqdata.core.tasks import Iteration
 from zmqdata.errors import DataServiceError, NotFoundError, ResourceExhaustedError, UnavailableError
 
 COLLECTED_KEPT = 1_000

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from zmqdata.core.liveness import Hearing, Member
-from zmqdata.core.state import Iteration
 from zmqdata.core.targets import outlives_host
+from zmqdata.core.tasks import Iteration
 from zmqdata.messages import ClientHeartbeat, Lease
 
 SHARE = 0.9

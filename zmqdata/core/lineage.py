@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.splits import Ledger
+from zmqdata.decisions import Decisions
 from zmqdata.messages import TaskState
 
 MOST_STATE_BYTES = 4 << 20
@@ -29,8 +30,10 @@ def without_holes(numbers: RangeSet) -> RangeSet:
     return RangeSet([(0, stop) for _, stop in numbers.ranges[-1:]])
 
 
-def keep_needed(states: list[TaskState], ledger: Sequence[Ledger], delivered: RangeSet, is_cache: bool) -> None:
-    """Forgets the states from which nothing will be made again, and the entries that no state needs.
+def keep_needed(
+    states: list[TaskState], ledger: Sequence[Ledger], decisions: Decisions, delivered: RangeSet, is_cache: bool
+) -> None:
+    """Forgets the states from which nothing will be made again, and the entries and decisions that no state needs.
 
     A state is for the elements from its number to that of the next one. Too many, because somebody is slow, are
     thinned out: then more is made again.
@@ -38,6 +41,7 @@ def keep_needed(states: list[TaskState], ledger: Sequence[Ledger], delivered: Ra
     Args:
         states: oldest first; shortened here.
         ledger: of the task; its beginnings are forgotten here.
+        decisions: the same.
         delivered: what will not be made again.
         is_cache: whether holes in that are nobody's loss.
     """
@@ -49,6 +53,7 @@ def keep_needed(states: list[TaskState], ledger: Sequence[Ledger], delivered: Ra
     if done.covers(0, states[0].number):
         for source, one in enumerate(ledger):
             one.trim(min(state.needs[source] for state in states))
+        decisions.trim(min(state.decisions for state in states))
 
 
 def _thin_out(states: list[TaskState]) -> None:
@@ -78,7 +83,9 @@ def useful_states(states: Sequence[TaskState], taken: RangeSet, total: int | Non
     return tuple(found)
 
 
-def is_believable(state: TaskState, states: Sequence[TaskState], ledger: Sequence[Ledger], total: int | None) -> bool:
+def is_believable(
+    state: TaskState, states: Sequence[TaskState], ledger: Sequence[Ledger], decisions: Decisions, total: int | None
+) -> bool:
     """Whether a state that a host has told can be one of its task: behind those known, within what it was given."""
     last = states[-1].number if states else 0
     return (
@@ -86,5 +93,6 @@ def is_believable(state: TaskState, states: Sequence[TaskState], ledger: Sequenc
         and (total is None or state.number <= total)
         and len(state.content) <= MOST_STATE_BYTES
         and len(state.needs) == len(ledger)
+        and decisions.base <= state.decisions <= decisions.length
         and all(one.base <= need <= one.length for one, need in zip(ledger, state.needs, strict=True))
     )

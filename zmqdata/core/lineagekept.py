@@ -12,17 +12,22 @@ from zmqdata import messages as m
 from zmqdata.core.lineage import keep_needed, useful_states
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.splits import Ledger, SpentSplits
+from zmqdata.decisions import Decisions
 from zmqdata.splits import Split
 
 
 @dataclass
 class KeptTask:
-    """What is known of a task. ``ledger`` holds entries that it has started, per source, the last one cut."""
+    """What is known of a task. ``ledger`` holds entries that it has started, per source, the last one cut.
+
+    ``decisions``: which elements its operations have left out, and which not.
+    """
 
     origin: m.Origin
     ledger: list[Ledger]
     states: list[m.TaskState] = field(default_factory=list)
     total: int | None = None
+    decisions: Decisions = field(default_factory=Decisions)
 
 
 class LineageKept:
@@ -59,8 +64,11 @@ class LineageKept:
             for source, one in enumerate(zip(news.bases, news.ledger, strict=False)):
                 if source < len(task.ledger):
                     self._join(source, task.ledger[source], *one)
+        if news.origin is not None:
+            task.origin = news.origin
+        task.decisions.take(news.first_decision, news.decisions)
         known = {state.number: state for state in (*task.states, *news.states)}
-        task.states = [known[number] for number in sorted(known) if _is_complete(known[number], task.ledger)]
+        task.states = [known[number] for number in sorted(known) if _is_complete(known[number], task)]
         self.trim(news.task, delivered)
 
     def _join(self, source: int, ledger: Ledger, first: int, entries: Sequence[Split]) -> None:
@@ -92,7 +100,7 @@ class LineageKept:
         if not kept.states:
             return
         before = [(ledger.base, list(ledger.entries)) for ledger in kept.ledger]
-        keep_needed(kept.states, kept.ledger, delivered, is_cache=False)
+        keep_needed(kept.states, kept.ledger, kept.decisions, delivered, is_cache=False)
         for source, (base, entries) in enumerate(before):
             self._count_gone(source, entries[: kept.ledger[source].base - base])
 
@@ -132,6 +140,9 @@ class LineageKept:
             states=self._states(kept, delivered, total),
             delivered=delivered.ranges,
             total=total,
+            first_decision=kept.decisions.base,
+            decisions=tuple(kept.decisions.entries),
+            poisoned=kept.origin.poisoned,
         )
 
     def _states(self, kept: KeptTask, delivered: RangeSet, total: int | None) -> tuple[m.TaskState, ...]:
@@ -141,6 +152,7 @@ class LineageKept:
         return tuple(kept.states)
 
 
-def _is_complete(state: m.TaskState, ledgers: Sequence[Ledger]) -> bool:
-    """Whether all splits that are needed to go on from a state are there."""
-    return all(ledger.base <= need for ledger, need in zip(ledgers, state.needs, strict=False))
+def _is_complete(state: m.TaskState, task: KeptTask) -> bool:
+    """Whether all that is needed to go on from a state is there."""
+    splits = all(ledger.base <= need for ledger, need in zip(task.ledger, state.needs, strict=False))
+    return splits and task.decisions.base <= state.decisions

@@ -8,8 +8,9 @@ from typing import Protocol
 
 from zmqdata import messages as m
 from zmqdata.core.loads import Loads
-from zmqdata.core.state import DispatcherState, Iteration, Task
+from zmqdata.core.state import DispatcherState
 from zmqdata.core.targets import effective_target, is_for_all, may_read, outlives_host
+from zmqdata.core.tasks import Iteration, Task
 
 MOST_STREAMS = 3
 """How many streams of saves a worker writes at a time (tf.data's worker_max_concurrent_snapshots)."""

@@ -18,7 +18,7 @@ from zmqdata.core.outbox import derived
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import rounds_before
 from zmqdata.core.splits import MOST_REPETITIONS, Ledger, SplitCursor
-from zmqdata.core.state import Iteration
+from zmqdata.core.tasks import Iteration
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.splits import IndexSplits, Split, SplitSource
 
@@ -98,6 +98,10 @@ def _of_task(part: m.TaskPart, number: int, new: Beginning, delivered: RangeSet)
         yield u.RestoreLedgerUpdate(number, source, entries, 0, base)
     if delivered:
         yield u.DeliverUpdate(number, delivered.ranges)
+    if part.first_decision or part.decisions:
+        yield u.DecideUpdate(number, part.first_decision, part.decisions)
+    for node, element in part.poisoned:
+        yield u.PoisonUpdate(number, node, element, "was left out before this state was taken")
     for state in states:
         yield u.TakeStateUpdate(number, state)
     if part.total is not None:

@@ -20,7 +20,7 @@ from zmqdata.core.hosting import Hosting
 from zmqdata.core.limits import MOST_JOBS, too_long, too_many
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.saved import SavedChunk
-from zmqdata.core.state import Iteration, Task
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.errors import (
     BY_NAME,
     AlreadyExistsError,

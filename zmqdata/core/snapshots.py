@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zmqdata import updates as u
-from zmqdata.core.state import DispatcherState, Iteration, Task
+from zmqdata.core.state import DispatcherState
 from zmqdata.core.tally import Tally
+from zmqdata.core.tasks import Iteration, Task
 
 
 def snapshot(state: DispatcherState) -> list[u.AnyUpdate]:
@@ -93,6 +94,8 @@ def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
         cuts = task.cuts.get(source, 0)
         if ledger.length or cuts:
             yield u.RestoreLedgerUpdate(number, source, tuple(ledger.entries), cuts, ledger.base)
+    if task.decisions.length:
+        yield u.DecideUpdate(number, task.decisions.base, tuple(task.decisions.entries))
     for state in task.states:
         yield u.TakeStateUpdate(number, state)
     if task.delivered:

@@ -17,7 +17,7 @@ from zmqdata import updates as u
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.placement import WorkerFacts
-from zmqdata.core.state import Task
+from zmqdata.core.tasks import Task
 
 PATIENCE = 1.0
 REPEAT = 0.4

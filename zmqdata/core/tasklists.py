@@ -15,7 +15,7 @@ from zmqdata.core.holdings import Holdings
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.placement import Placement
-from zmqdata.core.state import Iteration, Task
+from zmqdata.core.tasks import Iteration, Task
 
 MOST_AT_ONCE = 100_000
 """So many places in task lists are told in one turn, in messages to however many clients."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.agreeing import Agreeing, Agreement
 from zmqdata.core.dealing import dealing_for
 from zmqdata.core.draining import DRAIN_SECONDS, Draining
 from zmqdata.core.feeding import Feeding
@@ -78,7 +79,6 @@ class WorkerCore:
             c.Received: self._received,
             c.Tick: lambda event, now: self._tick(now),
             c.Produced: self._produced,
-            c.SplitsStarted: self._splits_started,
             c.StateTaken: self._state_taken,
             c.Exhausted: self._exhausted,
             c.TaskFailed: self._task_failed,
@@ -88,7 +88,8 @@ class WorkerCore:
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
         }
-        self._handlers.update(self.writing.events | self.feeding.events)
+        self.agreeing = Agreeing(profile.worker, self._task, self._do, self._handlers)
+        self._handlers.update(self.writing.events | self.feeding.events | self.agreeing.events)
         self._handlers.update(dict.fromkeys((c.Busy, c.Compressing), self._noticed))
         self._messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
             m.WorkerRegistered: lambda peer, message, now: self._registered(now),
@@ -103,12 +104,12 @@ class WorkerCore:
             m.Grant: self._grant,
             m.CloseLink: self._close_link,
         }
-        self._messages.update(self.writing.messages | self.feeding.messages)
+        self._messages.update(self.writing.messages | self.feeding.messages | self.agreeing.messages)
 
     def handle(self, now: float, event: object) -> list[object]:
         """Takes an event noticed at ``now``; returns what to do."""
         handler = self._handlers.get(type(event))
-        if handler is not None:
+        if handler is not None and not self.agreeing.holds(event):
             handler(event, now)
         self.draining.look(now, self._definitions)
         commands, self._commands = self._commands, []
@@ -149,7 +150,7 @@ class WorkerCore:
         for task in self.tasks.values():
             if not task.started:
                 self.pipelines.want(task.definition, now)
-            for ask in filter(None, [feed.repeated(now, REPEAT) for feed in task.feeds]):
+            for ask in filter(None, task.repeated(now, REPEAT)):
                 self._send(c.DISPATCHER, ask)
         self.links.close_silent(now)
 
@@ -214,7 +215,7 @@ class WorkerCore:
         dealing = self.writing.dealing_of(definition) or dealing_for(definition, self.profile.cache_bytes)
         bases = definition.bases or (0,) * len(definition.ledger)
         feeds = [SplitFeed.of(base, entries) for base, entries in zip(bases, definition.ledger, strict=True)]
-        task = HostedTask(definition, feeds, dealing, progress=now)
+        task = HostedTask(definition, feeds, dealing, progress=now, agreement=Agreement.of(definition))
         self.tasks[definition.task] = task
         self._start_ready()
         if not task.started:
@@ -275,11 +276,6 @@ class WorkerCore:
             event = fitting(event, self.profile.cache_bytes, self.profile.address)
         task.add(event, now)
         self._distribute(task)
-
-    def _splits_started(self, event: c.SplitsStarted, now: float) -> None:
-        task = self._task(event)
-        if task is not None:
-            task.reach(event.places)
 
     def _state_taken(self, event: c.StateTaken, now: float) -> None:
         """Tells the dispatcher where a task can be continued, if it listens: a newer place will do as well."""

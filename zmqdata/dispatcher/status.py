@@ -11,7 +11,7 @@ from zmqdata.core.audit import audit_of
 from zmqdata.core.deaths import what
 from zmqdata.core.dispatcher import DispatcherCore
 from zmqdata.core.jobs import CollectedIteration
-from zmqdata.core.state import Iteration, Task
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.messages import JobParameters
 
 STALLED = 60.0

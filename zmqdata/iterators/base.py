@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata.errors import FailedPreconditionError, PipelineError
+from zmqdata.iterators.deciding import Deciding
 from zmqdata.iterators.watching import Watch
 from zmqdata.nodes import Node, Options, source_nodes
 from zmqdata.ragged import RaggedTensor
@@ -194,6 +195,8 @@ class Context:
         options: of the pipeline as a whole, see ``zmqdata.nodes.options_of``.
         quarantine: where operations note the elements that they left out; the newest 1000.
         watch: where they note which element they are at; None: nobody wants to know.
+        deciding: where operations write down which elements they leave out, and which not; None: nobody will make them
+            again.
         restoring: None, unless iterators are made in order to be restored: those of the service do not begin then.
         nest: the place of the dataset of which this one was made by a function of an element; "": of none.
     """
@@ -210,6 +213,7 @@ class Context:
     watch: Watch | None = field(default=None, compare=False, repr=False)
     nest: str = ""
     restoring: Restoring | None = field(default=None, compare=False, repr=False)
+    deciding: Deciding | None = field(default=None, compare=False, repr=False)
 
     @property
     def place(self) -> str:

@@ -16,9 +16,10 @@ import optree
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
-from zmqdata.iterators.base import Context, ElementIterator, call, failure, input_iterator, is_end, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, call, failure, is_end, make_iterator
 from zmqdata.iterators.carried import as_index
 from zmqdata.iterators.inference import nested_node
+from zmqdata.iterators.marked import marked_input
 from zmqdata.iterators.sources import IndexedIterator
 from zmqdata.iterators.trail import Trail
 from zmqdata.iterators.transforms import UnaryIterator
@@ -148,7 +149,7 @@ class GroupByWindowIterator(ElementIterator):
 
     def __init__(self, node: nodes.GroupByWindow, context: Context) -> None:
         self._node, self._context = node, context
-        self._trail = Trail(input_iterator(node, context), _MARK_EVERY, self._oldest)
+        self._trail = Trail(marked_input(node, context), _MARK_EVERY, self._oldest)
         self._groups: dict[int, _Group] = {}
         self._opened: _Opened | None = None
         self._windows = 0  # opened so far

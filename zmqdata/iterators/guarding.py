@@ -15,6 +15,8 @@ from zmqdata import nodes
 from zmqdata.errors import PipelineError
 from zmqdata.iterators.base import Context, ElementIterator, as_element, failure, input_iterator, make_iterator
 from zmqdata.iterators.callsites import watched
+from zmqdata.iterators.deciding import PAUSES, Decider
+from zmqdata.iterators.marked import MarkedInput
 from zmqdata.iterators.transforms import UnaryIterator
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.remote_errors import text_of
@@ -85,7 +87,7 @@ class _Placed(NamedTuple):
     split: tuple[int, int] | None
 
 
-class _PlacingIterator(UnaryIterator):
+class _PlacingInput(MarkedInput):
     """Puts to each element where it came from, as whoever calls for it may be late to ask."""
 
     def __next__(self) -> Any:
@@ -101,19 +103,42 @@ def _plain_call(node: nodes.Map) -> Callable[[int, Any], Any]:
     return call_user
 
 
-def guarded_source(
-    node: nodes.Map, context: Context, invoke: Callable[[int, Any], Any] | None = None
-) -> tuple[ElementIterator, Callable[[int, Any], Outcome]]:
-    """What threads pull from, and what they call with it; elements that are left out know their split."""
+Guarded = tuple[ElementIterator, Callable[[int, Any], Outcome], "Decider | None"]
+
+
+def guarded_source(node: nodes.Map, context: Context, invoke: Callable[[int, Any], Any] | None = None) -> Guarded:
+    """What threads pull from, what they call with it, and who decides. Elements that are left out know their split."""
     run = watched(node, context, guarded_call(node, invoke))
-    if getattr(node, "on_error", "raise") != "skip" or not context.providers:
-        return input_iterator(node, context), run
+    if getattr(node, "on_error", "raise") != "skip" or context.deciding is None:
+        return input_iterator(node, context), run, None
+    decider = Decider(node.label, context.place, context.deciding)
+    follow = following(node, run, decider)
 
     def run_placed(number: int, placed: _Placed) -> Outcome:
-        value, raised = run(number, placed.element)
+        value, raised = follow(number, placed.element)
         return (replace(value, split=placed.split) if isinstance(value, LeftOut) else value), raised
 
-    return _PlacingIterator(node, context), run_placed
+    return _PlacingInput(node, context, context.deciding), run_placed, decider
+
+
+def following(node: nodes.Map, run: Callable[[int, Any], Outcome], decider: Decider) -> Callable[[int, Any], Outcome]:
+    """The same function; what was left out before is not called for, and what came before is not left out."""
+
+    def follow(number: int, element: Any) -> Outcome:
+        if decider.is_left_out(number):
+            text = "it was left out when this task was made before"
+            return LeftOut(number, node.label, text, ""), PipelineError(f"{node.label}: {text}", node=node.label)
+        outcome = run(number, element)
+        if isinstance(outcome[0], LeftOut) and decider.was_kept(number):
+            for seconds in PAUSES:
+                decider.pause(seconds)
+                outcome = run(number, element)
+                if not isinstance(outcome[0], LeftOut):
+                    return outcome
+            return None, decider.loss(number, outcome[1])
+        return outcome
+
+    return follow
 
 
 @make_iterator.register(nodes.GuardedMap)
@@ -123,8 +148,13 @@ class GuardedMapIterator(UnaryIterator):
     def __init__(
         self, node: nodes.GuardedMap, context: Context, invoke: Callable[[int, Any], Any] | None = None
     ) -> None:
-        super().__init__(node, context)
+        self._node = node
+        self._input, self._decider = input_iterator(node, context), None
         self._call = watched(node, context, guarded_call(node, invoke))
+        if node.on_error == "skip" and context.deciding is not None:
+            self._input = MarkedInput(node, context, context.deciding)
+            self._decider = Decider(node.label, context.place, context.deciding)
+            self._call = following(node, self._call, self._decider)
         self._budget = Budget(node, context)
         self._number = 0
 
@@ -134,10 +164,15 @@ class GuardedMapIterator(UnaryIterator):
             number = self._number
             self._number = number + 1
             value, raised = self._call(number, element)
+            decider = self._decider
             if raised is None:
+                if decider is not None:
+                    decider.keep(number)
                 return value
             if not isinstance(value, LeftOut):
                 raise raised
+            if decider is not None:
+                decider.leave_out(number)
             self._budget.leave_out(replace(value, split=self._input.current_split()), raised)
 
     def state(self) -> Any:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, call, failure, input_iterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, call, failure, make_iterator
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.inference import nested_node
+from zmqdata.iterators.marked import marked_input
 from zmqdata.iterators.trail import Trail
 
 _MARK_EVERY = 16
@@ -52,7 +53,7 @@ class FlatMapIterator(ElementIterator):
 
     def __init__(self, node: nodes.FlatMap, context: Context) -> None:
         self._node, self._context = node, context
-        self._trail = Trail(input_iterator(node, context), _MARK_EVERY, self._oldest)
+        self._trail = Trail(marked_input(node, context), _MARK_EVERY, self._oldest)
         self._opened: Opened | None = None
 
     def _oldest(self) -> int:
@@ -109,7 +110,7 @@ class InterleaveIterator(ElementIterator):
         """Give the turn to any place, where the order may be any."""
 
     def _make_source(self) -> ElementIterator:
-        return input_iterator(self._node, self._context)
+        return marked_input(self._node, self._context)
 
     def _open(self, number: int, element: Any) -> Opened:
         return open_nested(self._node, self._context, number, element)

@@ -11,6 +11,7 @@ from typing import Any
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.crew import Crew
+from zmqdata.iterators.deciding import Decider
 from zmqdata.iterators.guarding import Budget, Outcome, guarded_source
 from zmqdata.iterators.tuning import RAM_BUDGET, Tuner, byte_size
 from zmqdata.iterators.watching import LeftOut
@@ -34,8 +35,10 @@ class ParallelIterator(ElementIterator):
         node: nodes.ParallelMap | nodes.ParallelInterleave,
         context: Context,
         ordered: bool = True,
+        decider: Decider | None = None,
     ) -> None:
         self._source, self._call = source, call
+        self._decider = decider
         self._ordered = ordered
         self._cores, self._calls = cores_for(context), node.num_parallel_calls
         tuning = context.options.autotune
@@ -60,12 +63,14 @@ class ParallelIterator(ElementIterator):
         crew = self._crew or self._start()
         while True:
             try:
-                _, (value, raised) = crew.take()
+                number, (value, raised) = crew.take()
             except StopIteration:
                 self._ended = True
                 raise
             if self._tuner is not None:
                 self._tune(crew, self._tuner, value)
+            if self._decider is not None:
+                self._decide(self._decider, number, value, raised)
             if raised is None:
                 return value
             if isinstance(value, LeftOut):
@@ -75,6 +80,13 @@ class ParallelIterator(ElementIterator):
                 self._ended = True
                 crew.stop()
             raise raised
+
+    def _decide(self, decider: Decider, number: int, value: Any, raised: BaseException | None) -> None:
+        if isinstance(value, LeftOut):
+            decide = decider.leave_out if self._ordered else decider.leave_out_by_itself
+            decide(number)
+        elif raised is None and self._ordered:
+            decider.keep(number)
 
     def _start(self) -> Crew:
         if self._begin[1] is None:
@@ -127,8 +139,8 @@ class ParallelMapIterator(ParallelIterator):
     """A map whose function is called on several threads. State and restoring as for ``ParallelIterator``."""
 
     def __init__(self, node: nodes.ParallelMap, context: Context) -> None:
-        source, call = guarded_source(node, context)
-        super().__init__(source, call, node, context, keeps_order(node, context))
+        source, call, decider = guarded_source(node, context)
+        super().__init__(source, call, node, context, keeps_order(node, context), decider)
 
 
 def cores_for(context: Context) -> int:

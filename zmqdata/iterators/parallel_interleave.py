@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.guarding import Outcome
+from zmqdata.iterators.marked import marked_input
 from zmqdata.iterators.nested import InterleaveIterator, Opened, open_nested
 from zmqdata.iterators.parallel import ParallelIterator, cores_for, keeps_order, within_pool
 from zmqdata.iterators.prefetch import PrefetchIterator
@@ -103,7 +104,7 @@ class ParallelInterleaveIterator(InterleaveIterator):
     def _make_source(self) -> ElementIterator:
         node, context = self._node, self._context
         opener = _opener(node, context, self._gate)
-        self._opening = _Opening(input_iterator(node, context), opener, node, context)
+        self._opening = _Opening(marked_input(node, context), opener, node, context)
         return self._opening
 
     def _open(self, number: int, element: Any) -> Opened:

@@ -83,8 +83,8 @@ class ParallelRandomMapIterator(ParallelIterator):
     """The same on several threads. State and restoring as for ``ParallelIterator``."""
 
     def __init__(self, node: nodes.ParallelRandomMap, context: Context) -> None:
-        source, call = guarded_source(node, context, drawing_call(node, map_seed(node, context)))
-        super().__init__(source, call, node, context, keeps_order(node, context))
+        source, call, decider = guarded_source(node, context, drawing_call(node, map_seed(node, context)))
+        super().__init__(source, call, node, context, keeps_order(node, context), decider)
 
 
 def drawing_call(node: GuardedRandomNode, seed: int) -> Callable[[int, Any], Any]:

@@ -13,6 +13,7 @@ import numpy as np
 from zmqdata import nodes
 from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, PipelineError
 from zmqdata.iterators.base import Context, ElementIterator, failure, input_iterator, make_iterator
+from zmqdata.iterators.marked import decider_for, marked_input
 from zmqdata.iterators.transforms import UnaryIterator, as_bool
 from zmqdata.specs import INFINITE_CARDINALITY
 
@@ -228,21 +229,50 @@ def identity(element: Any) -> bytes:
 
 @make_iterator.register(nodes.IgnoreErrors)
 class IgnoreErrorsIterator(UnaryIterator):
-    """Passes over elements that a user's function or damage to a file made fail; other errors concern all elements."""
+    """Passes over elements that a user's function or damage to a file made fail; other errors concern all elements.
+
+    Its state has their number beside that of its input.
+    """
 
     def __init__(self, node: nodes.IgnoreErrors, context: Context) -> None:
-        super().__init__(node, context)
+        self._node = node
+        self._input = marked_input(node, context)
+        self._decider = decider_for(node, context)
         self._log_warning = node.log_warning
+        self._number = 0
 
     def __next__(self) -> Any:
         while True:
+            number = self._number
             try:
-                return next(self._input)
+                element = next(self._input)
             except (PipelineError, DataLossError) as error:
                 if error.final:
                     raise
-                if self._log_warning:
-                    _log.warning("%s left out an element: %s", self._node.label, error)
+                self._number = number + 1
+                self._leave_out(number, error)
+                continue
+            self._number = number + 1
+            if self._decider is None:
+                return element
+            if not self._decider.is_left_out(number):
+                self._decider.keep(number)
+                return element
+
+    def _leave_out(self, number: int, error: Exception) -> None:
+        if self._decider is not None:
+            if self._decider.was_kept(number):
+                raise self._decider.loss(number, error) from error
+            self._decider.leave_out(number)
+        if self._log_warning:
+            _log.warning("%s left out an element: %s", self._node.label, error)
+
+    def state(self) -> Any:
+        return [self._number, self._input.state()]
+
+    def restore(self, state: Any) -> None:
+        self._number, inner = state
+        self._input.restore(inner)
 
 
 @make_iterator.register(nodes.AssertCardinality)

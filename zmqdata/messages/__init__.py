@@ -94,7 +94,9 @@ from zmqdata.messages.parts import (
 from zmqdata.messages.workers import (
     ChunkCommitted,
     ChunkWritten,
+    DecisionsKept,
     DropTask,
+    ElementsDecided,
     HostTask,
     PieceSent,
     PipelineSent,
@@ -134,6 +136,7 @@ FromWorker = (
     | RequestSplits
     | SplitsReturned
     | StateTaken
+    | ElementsDecided
     | RequestPipeline
     | ChunkWritten
     | SaveFailed
@@ -171,6 +174,7 @@ ToWorker = (
     | HostTask
     | DropTask
     | SplitsAssigned
+    | DecisionsKept
     | TakeBackSplits
     | PipelineSent
     | ChunkCommitted
@@ -270,6 +274,8 @@ __all__ = [
     "Slot",
     "SourcePart",
     "SplitsAssigned",
+    "ElementsDecided",
+    "DecisionsKept",
     "SplitsReturned",
     "StartSave",
     "StateTaken",

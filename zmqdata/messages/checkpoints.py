@@ -10,11 +10,13 @@ import zlib
 import msgspec
 from msgspec import Struct
 
+from zmqdata.decisions import Decision
 from zmqdata.errors import DataLossError, InvalidArgumentError
+from zmqdata.messages.deaths import Place
 from zmqdata.messages.parts import JobParameters, Ranges, Reader, TaskState, View
 from zmqdata.splits import Split
 
-CHECKPOINT_VERSION = 1
+CHECKPOINT_VERSION = 2
 """Of the form below. A change of what it says raises it."""
 _CHECKSUM_BYTES = 4
 
@@ -26,7 +28,9 @@ class TaskPart(Struct, frozen=True, array_like=True):
     source, the entries behind these that the task has started, the last one cut where it has got to: nothing that may
     be taken back. ``states``: where the task can be continued. ``delivered``: the elements that training loops have had
     as far as this client knows, its own and those that were reported before it came; of a job with numbered consumers
-    nothing, as ``Checkpoint.step`` says it, but everything of a task that no view has any more.
+    nothing, as ``Checkpoint.step`` says it, but everything of a task that no view has any more. ``decisions``: which
+    elements its operations have left out and which not, from number ``first_decision`` on; ``poisoned``: what they
+    leave out as it has killed its process.
     """
 
     index: int
@@ -37,6 +41,9 @@ class TaskPart(Struct, frozen=True, array_like=True):
     states: tuple[TaskState, ...]
     delivered: Ranges
     total: int | None
+    first_decision: int = 0
+    decisions: tuple[Decision, ...] = ()
+    poisoned: tuple[Place, ...] = ()
 
 
 class SourcePart(Struct, frozen=True, array_like=True):

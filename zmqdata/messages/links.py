@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from zmqdata.decisions import Decision
+from zmqdata.messages.deaths import Place
 from zmqdata.messages.parts import Message, Number, Reader, StreamGrant, TaskState
 from zmqdata.splits import Split
 
@@ -157,7 +159,8 @@ class Origin(Struct, frozen=True):
     """What a stream begins with: the ``index`` of a task among those of its iteration, its seed, and its static part.
 
     ``iteration_seed`` and ``num_shards`` are the iteration's. ``shard`` is None where there are none. When this attempt
-    began, so many elements from the first one on were ``delivered``: to somebody, maybe long ago.
+    began, so many elements from the first one on were ``delivered``: to somebody, maybe long ago. ``poisoned``: what
+    its operations leave out, as it has killed its process.
     """
 
     index: int
@@ -166,6 +169,7 @@ class Origin(Struct, frozen=True):
     iteration_seed: int
     num_shards: int
     delivered: int = 0
+    poisoned: tuple[Place, ...] = ()
 
 
 class Lineage(Message, frozen=True):
@@ -173,7 +177,9 @@ class Lineage(Message, frozen=True):
 
     ``ledger``: per source, the entries from number ``bases`` on that the task has started, the last of them cut where
     it has got to. They take the place of what the client has from there on, unless it has more. ``states``: new places
-    at which the task can be continued. ``origin`` comes with the first one of a stream, which has everything.
+    at which the task can be continued. ``decisions``: which elements its operations have left out and which not, from
+    number ``first_decision`` on; they take the place of what the client has. ``origin`` comes with the first one of a
+    stream, which has everything.
     """
 
     number: int
@@ -183,3 +189,5 @@ class Lineage(Message, frozen=True):
     ledger: tuple[tuple[Split, ...], ...] = ()
     states: tuple[TaskState, ...] = ()
     origin: Origin | None = None
+    first_decision: int = 0
+    decisions: tuple[Decision, ...] = ()

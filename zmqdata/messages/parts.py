@@ -8,6 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from zmqdata.decisions import Decision
 from zmqdata.messages.deaths import Crumb, Place
 from zmqdata.splits import Split, SplitSource
 
@@ -197,13 +198,14 @@ class TaskList(Struct, frozen=True):
 class TaskState(Struct, frozen=True, array_like=True):
     """A place in a task: with ``content`` its pipeline goes on where it makes element (or round) ``number`` next.
 
-    ``needs``: per source, the first entry of the ledger that must be there for that. What is in ``content`` is the
-    worker's affair: what the pipeline's iterator says of itself, in msgpack.
+    ``needs``: per source, the first entry of the ledger that must be there for that; ``decisions``: the first decision.
+    What is in ``content`` is the worker's affair: what the pipeline's iterator says of itself, in msgpack.
     """
 
     number: int
     content: bytes
     needs: tuple[int, ...] = ()
+    decisions: int = 0
 
 
 class TaskDefinition(Struct, frozen=True):
@@ -212,14 +214,15 @@ class TaskDefinition(Struct, frozen=True):
     ``ledger`` holds the splits handed out so far, per source, without the first ``bases`` entries of each, which nobody
     needs any more; ``skip`` the ranges of elements that consumers have already, which are made again but not sent.
     ``states``, oldest first: the pipeline goes on from one of them as soon as all before its number is in ``skip``,
-    from the beginning on. ``shard`` of ``num_shards`` is the task's static part, where there are
-    any. ``num_consumers``, ``finite``, ``cache`` and ``by_reference`` are the job's; ``passed``: how many rounds each
-    numbered consumer has behind it. What is random follows from ``seed``, or from ``iteration_seed`` where all tasks of
-    the iteration must draw the same, or from a seed in the pipeline together with ``repetition``, the repetition of the
-    job. ``save_path``: where the worker writes what the task makes, as stream number ``stream``; empty: it sends it to
-    clients. So many of its elements from the first one on were ``delivered``. ``poisoned`` are the elements that nodes
-    leave out, ``suspects`` those at which a process died and that are called for one at a time. ``task_timeout`` is the
-    job's. Only those get elements of it who show the ``ticket`` with their link.
+    from the beginning on. ``decisions``, from number ``first_decision`` on, say which elements its operations have left
+    out, and which not: it must be the same this time. ``shard`` of ``num_shards`` is the task's static part, where
+    there are any. ``num_consumers``, ``finite``, ``cache`` and ``by_reference`` are the job's; ``passed``: how many
+    rounds each numbered consumer has behind it. What is random follows from ``seed``, or from ``iteration_seed`` where
+    all tasks of the iteration must draw the same, or from a seed in the pipeline together with ``repetition``, the
+    repetition of the job. ``save_path``: where the worker writes what the task makes, as stream number ``stream``;
+    empty: it sends it to clients. So many of its elements from the first one on were ``delivered``. ``poisoned`` are
+    the elements that nodes leave out, ``suspects`` those at which a process died and that are called for one at a time.
+    ``task_timeout`` is the job's. Only those get elements of it who show the ``ticket`` with their link.
     """
 
     task: int
@@ -247,6 +250,8 @@ class TaskDefinition(Struct, frozen=True):
     delivered: int = 0
     bases: tuple[int, ...] = ()
     states: tuple[TaskState, ...] = ()
+    first_decision: int = 0
+    decisions: tuple[Decision, ...] = ()
     poisoned: tuple[Place, ...] = ()
     suspects: tuple[Place, ...] = ()
     task_timeout: float | None = None

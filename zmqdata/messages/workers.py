@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec import field
 
+from zmqdata.decisions import Decision
 from zmqdata.messages.deaths import Death
-from zmqdata.messages.parts import Message, Part, Ranges, TaskDefinition, TaskReport, TaskState
+from zmqdata.messages.parts import Message, Number, Part, Ranges, TaskDefinition, TaskReport, TaskState
 from zmqdata.splits import Split
 
 # --- worker -> dispatcher -----------------------------------------------------------------------------------------
@@ -93,6 +94,21 @@ class StateTaken(Message, frozen=True):
     task: int
     attempt: int
     state: TaskState
+
+
+class ElementsDecided(Message, frozen=True):
+    """From a worker whose pipeline has passed over elements, or could have; repeated until ``DecisionsKept``.
+
+    ``decisions``: those of the task from number ``first`` on. They take the place of what is known from there on. What
+    was made since waits for the answer, which repeats the number ``report``: every later attempt must decide the same.
+    """
+
+    worker: str
+    task: int
+    attempt: int
+    report: Number
+    first: Number
+    decisions: tuple[Decision, ...]
 
 
 class RequestPipeline(Message, frozen=True):
@@ -186,6 +202,14 @@ class DropTask(Message, frozen=True):
 
     task: int
     attempt: int
+
+
+class DecisionsKept(Message, frozen=True):
+    """Answers ``ElementsDecided`` of that number: what was decided is durable."""
+
+    task: int
+    attempt: int
+    report: int
 
 
 class SplitsAssigned(Message, frozen=True):

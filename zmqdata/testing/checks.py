@@ -6,7 +6,7 @@ Checks look at what cores say and do from outside, and at their insides only whe
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NoReturn
 
 from zmqdata import commands as c
@@ -66,6 +66,8 @@ class Laws:
         self.owned: dict[str, set[Element]] = {}
         self.names: dict[Element, Name] = {}
         self.lost: set[Element] = set()
+        self.slips: dict[Element, Name] = {}
+        self.left_out: set[Element] = set()
         self.leased: dict[tuple[int, int, int, int], int] = {}
         self.gone: set[str] = set()
         self.on_gone: list[Callable[[str], None]] = []
@@ -151,6 +153,8 @@ class Laws:
 
     def _check_revealed(self, message: m.Message) -> None:
         true = True
+        if isinstance(message, (m.HostTask, m.DecisionsKept)):
+            self._must_stay(message.definition.task if isinstance(message, m.HostTask) else message.task)
         if isinstance(message, m.HostTask):
             task = self.state.tasks.get(message.definition.task)
             true = task is not None and task.attempt == message.definition.attempt and bool(task.worker)
@@ -165,6 +169,23 @@ class Laws:
             true = message.client not in self.state.client_iteration
         if not true:
             self.fail(f"revealed before it was written: {message}")
+
+    # --- what is passed over
+
+    def _must_stay(self, task: int) -> None:
+        """What is known to have been decided binds every later attempt."""
+        known = self.state.tasks.get(task)
+        for decision in known.decisions.entries if known is not None else ():
+            self.left_out |= {(task, number) for number in decision.left_out}
+
+    def slipped(self, task: int, number: int, name: Name) -> None:
+        """Notes what an attempt passes over."""
+        if self.slips.setdefault((task, number), name) != name:
+            self.fail(f"what came as number {number} was {self.slips[task, number]}, then {name}", task)
+
+    def without_slips(self, tasks: Collection[int], names: Iterable[Name]) -> Counter[Name]:
+        """What these tasks had to deliver of what they could have made."""
+        return Counter(names) - Counter(self.slips[one] for one in self.left_out if one[0] in tasks)
 
     # --- delivery
 
@@ -296,11 +317,12 @@ class Laws:
     def check_end(self) -> None:
         """Checks that everything was delivered exactly once, when no training loop reads any more."""
         iteration = next(iter(self.state.iterations.values()))
-        everything = Counter(self.pipeline.names())
+        names = self.pipeline.names()
         if iteration.job.processing_mode == "OFF":
             for task in iteration.live_tasks:
-                self._check_copy(task.task, everything)
+                self._check_copy(task.task, self.without_slips({task.task}, names))
             return
+        everything = self.without_slips({task.task for task in iteration.live_tasks}, names)
         for task in iteration.live_tasks:
             if not task.settled:
                 self.fail(f"task {task.task} is not settled: {task.delivered} of {task.total}", task.task)

@@ -10,6 +10,7 @@ import msgspec
 
 from zmqdata import commands as c
 from zmqdata.core.ranges import RangeSet
+from zmqdata.iterators.deciding import Decider, Deciding
 from zmqdata.messages import Crumb, TaskDefinition, TaskState
 from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
@@ -24,6 +25,7 @@ class SimulatedPipeline:
 
     ``most`` bounds the elements of one split, ``unit`` scales their size in bytes; every ``fails``-th split gives
     failures in place of elements (0: none does), and the first element of every ``kills``-th kills whoever makes it.
+    The elements of every ``slips``-th split fail now and then, and are passed over if they do.
     """
 
     splits: int
@@ -32,6 +34,7 @@ class SimulatedPipeline:
     unit: int = 100
     fails: int = 0
     kills: int = 0
+    slips: int = 0
 
     def yields(self, index: int) -> int:
         """How many elements a split gives: sometimes none."""
@@ -48,6 +51,10 @@ class SimulatedPipeline:
     def is_poison(self, name: Name) -> bool:
         """Whether making the element ends the process."""
         return bool(self.kills) and name[1] % self.kills == self.kills - 1 and name[2] == 0
+
+    def is_slippery(self, name: Name) -> bool:
+        """Whether the element may fail, once or always."""
+        return bool(self.slips) and name[1] % self.slips == self.slips - 1
 
     def place(self, name: Name) -> tuple[str, int]:
         """What is told of an element that ends its process. Any number will do that is the same in every attempt."""
@@ -74,6 +81,15 @@ class Fatal:
     crumb: Crumb
 
 
+@dataclass(frozen=True)
+class Slipped:
+    """Event: what came as number ``number`` to the operation of a task that passes over what fails is left out."""
+
+    task: int
+    number: int
+    name: Name
+
+
 @dataclass
 class BlockInWork:
     """A block that grows: its elements, and the number of the first."""
@@ -92,10 +108,13 @@ class SimulatedRunner:
         pipeline: what to make.
         clock: the time on which it works.
         seed: decides pace and block sizes, which elements must not depend on.
-        emit: takes ``SplitsWanted``, ``SplitsStarted``, ``Produced``, ``StateTaken``, ``Exhausted`` and ``Fatal``.
+        emit: takes ``SplitsWanted``, ``SplitsStarted``, ``Produced``, ``StateTaken``, ``Decided``,
+            ``Exhausted``, ``Slipped`` and ``Fatal``.
 
     Attributes:
         made: how many elements it has made, with those that nobody needed.
+        slips_now: how many of those that may fail do so in this attempt, of 1.
+        free: what was known did not decide which elements have this number and those above; None: it did for all.
     """
 
     def __init__(
@@ -117,6 +136,8 @@ class SimulatedRunner:
         self.note_every = self.random.choice([0.05, 0.5])
         self.stopped = False
         self.made = 0
+        self.slips_now = self.random.choice([0.0, 0.3, 1.0])
+        self.free: int | None = None
         self._emit = emit
         self._entries: list[Split] = list(definition.ledger[0]) if definition.ledger else self._everything()
         self._base = definition.bases[0] if definition.bases else 0
@@ -127,6 +148,9 @@ class SimulatedRunner:
         self._reserved = -1  # the entry that it has waited for
         self._repetition = 0
         self._names = self._make()
+        self._deciding = Deciding(definition.first_decision, definition.decisions, lambda seconds: None)
+        self._decider = self._make_decider()
+        self._came = 0  # to the operation that passes over what fails
         self._ahead = list(definition.states)
         self._skip = RangeSet(definition.skip)
         self._marks: list[tuple[int, list[int]]] = []
@@ -179,8 +203,19 @@ class SimulatedRunner:
         assert number >= self._base, f"entry {number} is needed and those before {self._base} are gone"
         return self._entries[number - self._base]
 
+    def _make_decider(self) -> Decider:
+        self._tell_decisions()
+        self._deciding.learns = bool(self.definition.states)
+        return Decider("map(g)", "/1", self._deciding)
+
+    def _tell_decisions(self) -> None:
+        news = self._deciding.news()
+        if news is not None:
+            self._emit(c.Decided(self.definition.task, self.definition.attempt, *news))
+
     def _tell(self, event: object) -> None:
-        """Says something, and before it which splits are started."""
+        """Says something, and before it what was decided and which splits are started."""
+        self._tell_decisions()
         place = max(self._reached, (self._at, self._started))
         if self.definition.ledger and place != self._reached:
             self._reached = place
@@ -192,7 +227,8 @@ class SimulatedRunner:
     def _mark(self) -> None:
         """Notes every now and then where it is, as an iterator does that holds elements back."""
         if not self._marks or self.made - self._marks[-1][0] >= self.mark_every:
-            place = [self._at, self._started, self._given, self._repetition, self._position]
+            decided = self._deciding.mark()[1]
+            place = [self._at, self._started, self._given, self._repetition, self._position, self._came, decided]
             self._marks = [*self._marks[-1:], (self.made, place)]
 
     def _note(self) -> None:
@@ -200,11 +236,13 @@ class SimulatedRunner:
         if self._round or self._ahead or not self._marks or self.clock.now - self._noted < self.note_every:
             return
         self._noted = self.clock.now
+        self._tell_decisions()
+        self._deciding.seal()
         made, place = self._marks[0]
         content = msgspec.msgpack.encode([place, self.made - made])
         needs = (max(0, place[0] - (not place[1])),) if self.definition.ledger else ()
         key = (self.definition.task, self.definition.attempt)
-        self._tell(c.StateTaken(*key, TaskState(self._next, content, needs)))
+        self._tell(c.StateTaken(*key, TaskState(self._next, content, needs, place[-1])))
 
     def _leap(self) -> None:
         """Goes on from a later state as soon as nobody needs what comes before it."""
@@ -214,10 +252,15 @@ class SimulatedRunner:
             self._hand_over()
             state = self._ahead.pop(0)
             place, behind = msgspec.msgpack.decode(state.content)
-            self._at, self._started, self._given, self._repetition, self._position = place
+            self._at, self._started, self._given, self._repetition, self._position, self._came, _ = place
             self._names, self._next, self._marks = self._make(), state.number, []
+            self._deciding.leap(state.decisions)
+            self._decider = self._make_decider()
             self._restoring = True
-            assert all(next(self._names) is not None for _ in range(behind)), "a state is told of splits not yet given"
+            for _ in range(behind):
+                name = next(self._names)
+                assert name is not None, "a state is told of splits not yet given"
+                self._is_kept(name)
             self._restoring = False
 
     # --- work
@@ -288,19 +331,37 @@ class SimulatedRunner:
             if name is None:
                 self._want()
                 return
-            if self._survives(name):
+            is_kept = self._is_kept(name)
+            if self._survives(name) and is_kept:
                 self._add(name)
         self._plan()
 
     def _survives(self, name: Name) -> bool:
         """Whether an element is to be had: what is poison kills, unless it is known and left out."""
-        if not self.pipeline.is_poison(name) or self.stopped:
+        if self.stopped:
             return True
         node, number = place = self.pipeline.place(name)
-        if place not in self.definition.poisoned:
-            self._emit(Fatal(Crumb(self.definition.task, self.definition.attempt, number, node, "map(f)", True)))
-            self.stopped = True
+        if place in self.definition.poisoned:
+            return False
+        if not self.pipeline.is_poison(name):
+            return True
+        self._emit(Fatal(Crumb(self.definition.task, self.definition.attempt, number, node, "map(f)", True)))
+        self.stopped = True
         return False
+
+    def _is_kept(self, name: Name) -> bool:
+        """Whether an element is not passed over: as was decided, and where nothing was, as it falls this time."""
+        number, self._came = self._came, self._came + 1
+        fails = self.pipeline.is_slippery(name) and self.random.random() < self.slips_now
+        known = self._decider.is_left_out(number) or self._decider.was_kept(number)
+        if self.pipeline.is_slippery(name) and not known and self.free is None:
+            self.free = self._next
+        if self._decider.is_left_out(number) or (fails and not self._decider.was_kept(number)):
+            self._decider.leave_out(number)
+            self._emit(Slipped(self.definition.task, number, name))
+            return False
+        self._decider.keep(number)
+        return True
 
     def _want(self, ahead: bool = False) -> None:
         if self.definition.ledger and not self._restoring and not (self._waiting or (ahead and self._asking)):

@@ -39,6 +39,7 @@ class Scenario:
             most=draw.choice([1, 3, 8]),
             unit=draw.choice([1, 1000, 60_000]),
             fails=draw.choice([0, 0, 9]),
+            slips=random.Random(f"{seed}/slips").choice([0, 0, 3, 10]),
         )
         self.world = self._make_world(seed, pipeline)
         self.last = 0.0

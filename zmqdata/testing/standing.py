@@ -5,8 +5,9 @@ A task is made again from what the checkpoint says of it, by a runner in a time 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from zmqdata import commands as c
 from zmqdata import messages as m
@@ -72,8 +73,9 @@ class Standings:
             found.update(names.values())
         numbers = {index: task for task, index in indices.items()}
         for part in checkpoint.tasks:
-            made = self.remake(checkpoint, part)
-            self._check_same(client, numbers[part.index], made)
+            made, free = self.remake(checkpoint, part)
+            self._check_same(client, numbers[part.index], made, free)
+            self._check_decided(client, numbers[part.index], had, free)
             found.update(made.values())
         if is_alone and checkpoint.job.processing_mode == "DYNAMIC":
             self._check_whole(client, checkpoint, found)
@@ -99,12 +101,13 @@ class Standings:
             rounds = rounds if part.total is None else min(rounds, part.total)
             if taken and max(taken) >= rounds:
                 self.laws.fail(f"{client} has taken round {max(taken)} of task {task}, not {rounds}", task)
-            made = self.remake(checkpoint, part, consumer, RangeSet([(0, rounds)]))
+            made, free = self.remake(checkpoint, part, consumer, RangeSet([(0, rounds)]))
             if sorted(made) != list(range(rounds, rounds + len(made))):
                 text = f"from the checkpoint of {client}, rounds {sorted(made)[:9]} of task {task} follow {rounds}"
                 self.laws.fail(text, task)
+            self._check_decided(client, task, had, free)
             for number, name in made.items():
-                if names.get((task, number, consumer), name) != name:
+                if number < free and names.get((task, number, consumer), name) != name:
                     self.laws.fail(f"round {number} of task {task} is another from the checkpoint of {client}", task)
 
     def _check_started(
@@ -120,10 +123,17 @@ class Standings:
             if name[:2] not in started and name[:2] not in gone and step is None:
                 self.laws.fail(f"{client} has {name} of task {task} and does not know its split: {part}", task)
 
-    def _check_same(self, client: str, task: int, made: dict[int, Name]) -> None:
+    def _check_decided(self, client: str, task: int, had: Had, free: float) -> None:
+        """Nothing that lies before what was had is open."""
+        last = max(had.names.get(task, ()), default=-1)
+        if free <= last:
+            text = f"{client} has taken element {last} of task {task}, and does not know what became element {free}"
+            self.laws.fail(text, task)
+
+    def _check_same(self, client: str, task: int, made: dict[int, Name], free: float) -> None:
         for number, name in made.items():
             before = self.laws.names.get((task, number), name)
-            if before != name:
+            if before != name and number < free:
                 text = f"element {number} of task {task} was {before}, is {name} from the checkpoint of {client}"
                 self.laws.fail(text, task)
 
@@ -132,26 +142,31 @@ class Standings:
         assigned = _gone(checkpoint)
         for part in checkpoint.tasks:
             assigned |= _splits([split for entries in part.ledger for split in entries])
-        everything = self.pipeline.names()
+        everything = self.pipeline.all_names()
         found.update(name for name in everything if name[:2] not in assigned)
-        if found != Counter(everything):
-            missing, surplus = Counter(everything) - found, found - Counter(everything)
+        may_lack = {*filter(self.pipeline.is_poison, everything), *self.laws.slips.values()}
+        missing, surplus = Counter(everything) - found, found - Counter(everything)
+        if surplus or missing.keys() - may_lack:
             text = f"missing {sorted(missing)[:9]}, surplus {sorted(surplus)[:9]}"
             self.laws.fail(f"from the checkpoint of {client}: {text}")
 
     def remake(
         self, checkpoint: m.Checkpoint, part: m.TaskPart, lane: int = 0, delivered: RangeSet | None = None
-    ) -> dict[int, Name]:
-        """The elements that a task still owes of the splits that it has started, by number, as one lane has them."""
+    ) -> tuple[dict[int, Name], float]:
+        """The elements that a task still owes of the splits that it has started, by number, as one lane has them.
+
+        And from which number on it is free to decide what is left out.
+        """
         done = RangeSet(part.delivered) if delivered is None else delivered
         if part.total is not None and done.covers(0, part.total):
-            return {}
+            return {}, math.inf
         job = checkpoint.job
         made: dict[int, Name] = {}
         definition = m.TaskDefinition(
             0, 0, 0, "", "", job.processing_mode, part.seed, None, part.ledger, done.ranges,
             num_shards=checkpoint.num_shards, shard=part.shard or 0, num_consumers=job.num_consumers, finite=job.finite,
-            bases=part.bases, states=part.states, poisoned=self.pipeline.poison(),
+            bases=part.bases, states=part.states, first_decision=part.first_decision, decisions=part.decisions,
+            poisoned=part.poisoned,
         )  # fmt: skip
 
         def emit(event: object) -> None:
@@ -159,12 +174,14 @@ class Standings:
                 made.update(enumerate(event.frames, event.first))
 
         clock = Clock()
-        runner = SimulatedRunner(definition, self.pipeline, clock, self.checked, emit)
+        # What killed and what failed does so no more: elements have the numbers that they had all the same.
+        runner = SimulatedRunner(definition, replace(self.pipeline, kills=0), clock, self.checked, emit)
+        runner.slips_now = 0.0
         runner.allow(PLENTY)
         clock.advance(100_000.0)
         runner.flush()
         clock.advance(1.0)
-        return made
+        return made, math.inf if runner.free is None else runner.free
 
 
 def _splits(entries: list[Split]) -> set[tuple[int, int]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from zmqdata.core.rounds import Rounds
-from zmqdata.core.state import Iteration, Task
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.messages import Block, JobParameters
 from zmqdata.testing.checks import Laws
 from zmqdata.testing.runner import Name, SimulatedPipeline
@@ -120,10 +121,11 @@ class StepLaws:
                 self.laws.fail(f"consumer {consumer} has skipped steps {lacking}", *numbers)
         copies = [[task] for task in iteration.live_tasks]
         for tasks in copies if iteration.job.processing_mode == "OFF" else [iteration.live_tasks]:
-            self._check_elements(tasks, Counter(everything), iteration)
+            self._check_elements(tasks, everything, iteration)
 
-    def _check_elements(self, tasks: list[Task], everything: Counter[Name], iteration: Iteration) -> None:
+    def _check_elements(self, tasks: list[Task], names: list[Name], iteration: Iteration) -> None:
         numbers = {task.task for task in tasks}
+        everything = self.laws.without_slips(numbers, names)
         found = Counter(
             name
             for path in self.paths.values()
@@ -143,7 +145,8 @@ class StepLaws:
         places = [(number, tasks[task].shard or 0) for _, (task, number) in sorted(self.places.items())]
         if places != sorted(places):
             self.laws.fail(f"tasks do not take turns: {places}")
-        expected = [_made(pipeline, job, shard) for shard in range(job.num_tasks or 0)]
+        left_out = {(tasks[task].shard or 0, number) for task, number in self.laws.left_out if task in tasks}
+        expected = [_made(pipeline, job, shard, left_out) for shard in range(job.num_tasks or 0)]
         for consumer, path in self.paths.items():
             for step, (client, name) in sorted(path.steps.items()):
                 task, number = self.places[step]
@@ -157,13 +160,15 @@ def _reader(client: str) -> str:
     return client.partition(".")[0]
 
 
-def _made(pipeline: SimulatedPipeline, job: JobParameters, shard: int) -> list[Name]:
+def _made(
+    pipeline: SimulatedPipeline, job: JobParameters, shard: int, left_out: Collection[tuple[int, int]]
+) -> list[Name]:
     """What a task of a job with a promised order makes: of each every so many-th split, or statically element."""
     names, count, consumers = pipeline.all_names(), job.num_tasks or 1, job.num_consumers or 1
     if job.processing_mode == "DYNAMIC":
         made = [name for name in names if name[1] % count == shard]
     else:
         made = names[shard::count]
-    made = [name for name in made if not pipeline.is_poison(name)]
+    made = [name for at, name in enumerate(made) if (shard, at) not in left_out and not pipeline.is_poison(name)]
     rest = len(made) % consumers
     return made + [made[len(made) - rest + at % rest] for at in range(rest, consumers)] if rest else made

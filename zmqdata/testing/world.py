@@ -25,7 +25,7 @@ from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
 from zmqdata.testing.nodes import Node, SimulatedDispatcher
-from zmqdata.testing.runner import Fatal, Name, SimulatedPipeline, SimulatedRunner
+from zmqdata.testing.runner import Fatal, Name, SimulatedPipeline, SimulatedRunner, Slipped
 from zmqdata.testing.standing import Had, Standings
 from zmqdata.testing.steps import StepLaws
 
@@ -71,6 +71,8 @@ class SimulatedWorker(Node):
     def _hear(self, event: object) -> None:
         if isinstance(event, Fatal):
             self._succumb(event.crumb)
+        elif isinstance(event, Slipped):
+            self.world.laws.slipped(event.task, event.number, event.name)
         else:
             self.feed(event)
 

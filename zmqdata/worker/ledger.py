@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from zmqdata.iterators.deciding import DECIDED
 from zmqdata.splits import Split
 
 PIECE_SECONDS = 0.05
@@ -29,7 +30,7 @@ def needs_of(state: Any, sources: int) -> tuple[int, ...]:
     (7, 4, 0)
     """
     needs: list[int | None] = [None] * sources
-    for source, at, offset in _places(state):
+    for source, at, offset in _marked(state, PLACE, 3):
         if source < sources:
             # At the beginning of an entry the one before tells the repetition.
             need, before = max(0, at - (not offset)), needs[source]
@@ -37,15 +38,25 @@ def needs_of(state: Any, sources: int) -> tuple[int, ...]:
     return tuple(need or 0 for need in needs)
 
 
-def _places(state: Any) -> Iterator[tuple[int, int, int]]:
+def decisions_needed(state: Any) -> int:
+    """The number of the first decision that lies behind a state: as far as it says, and all where it says nothing.
+
+    >>> decisions_needed([[DECIDED, 7], {"input": [[DECIDED, 5], 0]}]), decisions_needed(["text", 3])
+    (5, 0)
+    """
+    return min((at for (at,) in _marked(state, DECIDED, 1)), default=0)
+
+
+def _marked(state: Any, mark: str, count: int) -> Iterator[Sequence[int]]:
+    """The ``count`` numbers that follow a mark in a list, wherever in a state."""
     rest = [state]
     while rest:
         part = rest.pop()
         if isinstance(part, dict):
             rest += part.values()
         elif isinstance(part, (list, tuple)):
-            if len(part) == 4 and part[0] == PLACE:
-                yield part[1], part[2], part[3]
+            if len(part) == count + 1 and isinstance(part[0], str) and part[0] == mark:
+                yield part[1:]
             else:
                 rest += part
 

@@ -6,7 +6,6 @@ loop as events; it waits when it has produced as much as it may.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import threading
@@ -18,58 +17,28 @@ from itertools import islice
 
 from zmqdata import commands as c
 from zmqdata.blocks import KEPT_AS_THEY_ARE, Compression
-from zmqdata.errors import DataServiceError, FailedPreconditionError, InvalidArgumentError, PipelineError
+from zmqdata.errors import DataLossError, DataServiceError, FailedPreconditionError, InvalidArgumentError, PipelineError
 from zmqdata.failures import encode_failure
 from zmqdata.iterators import Context, ElementIterator, Stackable, make_iterator
-from zmqdata.messages import TaskDefinition, TaskState
-from zmqdata.nodes import Node, Options, options_of
-from zmqdata.pipelines import FindPart, PackedPipeline, open_pipeline
+from zmqdata.iterators.deciding import Deciding
+from zmqdata.messages import TaskState
+from zmqdata.nodes import Node, options_of
+from zmqdata.pipelines import FindPart
 from zmqdata.remote_errors import text_of
 from zmqdata.sharding import shard_statically
 from zmqdata.splits import Split, SplitProvider
-from zmqdata.transport.folders import own_folder
 from zmqdata.worker.crumbs import CrumbFile
 from zmqdata.worker.ledger import LedgerProvider, Stopped
+from zmqdata.worker.opening import context_of, opened
 from zmqdata.worker.output import BLOCK_BYTES, Output
 from zmqdata.worker.quarantine import TaskQuarantine
 from zmqdata.worker.relay import Relays, Stint
 from zmqdata.worker.states import StateTaker, restore
 from zmqdata.worker.stride import Stride
+from zmqdata.worker.teller import Teller
 from zmqdata.worker.watch import TaskWatch, WatchedProvider
 
 log = logging.getLogger(__name__)
-
-
-def _context(
-    definition: TaskDefinition,
-    providers: tuple[SplitProvider, ...] | None,
-    options: Options,
-    quarantine: TaskQuarantine,
-    watch: TaskWatch,
-) -> Context:
-    """What a task's pipeline runs in. It is the same for every attempt.
-
-    Nothing unseeded is the same in two iterations: ``fixed_seed`` is the task's. Copies (OFF) have nothing in common.
-    """
-    return Context(
-        seed=definition.seed,
-        fixed_seed=definition.seed,
-        shared_seed=None if providers is None else definition.iteration_seed,
-        iteration=definition.repetition,
-        providers=providers,
-        options=options,
-        quarantine=quarantine,
-        watch=watch,
-    )
-
-
-def _opened(encoded: bytes | memoryview, definition: TaskDefinition, find_part: FindPart) -> Node:
-    if hashlib.sha256(encoded).hexdigest() != definition.digest:
-        raise FailedPreconditionError(
-            "The dispatcher sent another pipeline than the one that was registered. Was its work folder changed?"
-        )
-    node: Node = open_pipeline(PackedPipeline.decode(encoded), find_part, own_folder())
-    return node
 
 
 def _close(iterator: ElementIterator, task: int) -> None:
@@ -118,30 +87,27 @@ class TaskRunner:
     ) -> None:
         self.definition = definition = command.definition
         self._relay = None if relays is None else relays.of(definition)
-        self._stint = Stint()
-        self._stride = Stride()
+        self._stint, self._stride = Stint(), Stride()
         self.key = (definition.task, definition.attempt)
         self.quarantine = TaskQuarantine(definition.task)
         self.watch = TaskWatch(crumbs or CrumbFile(), definition)
+        self.deciding = Deciding(definition.first_decision, definition.decisions, self._pause)
         self.providers = [self._provider(source, entries) for source, entries in enumerate(definition.ledger)]
-        self._pipeline = command.pipeline
-        self._reason = command.reason
+        self._pipeline, self._reason = command.pipeline, command.reason
         self._find_part = find_part
         self._label = ""
-        self._worker = worker
-        self._post = post
+        self._worker, self._post = worker, post
         # What goes to files is kept for long: there the size counts, not the time.
         clocks = {} if definition.save_path else {"clock": time.perf_counter, "work": time.thread_time}
         self.compression = Compression(definition.compression, **clocks)
-        self._started: tuple[tuple[int, int], ...] = ()
-        self._telling = threading.Lock()
-        self._output = Output(definition, self._tell, self.compression, worker, self._placed, window, self.watch.note)
+        self._teller = Teller(self.key, self.providers, self.deciding, post)
+        clues = (worker, self._placed, window, self.watch.note)
+        self._output = Output(definition, self._teller.tell, self.compression, *clues)
         self._states = StateTaker(len(self.providers))
         self._ahead = deque(definition.states)  # what the pipeline has not passed
         self._allowed = 0
         self._most: int | None = None
-        self._stopped = False
-        self._awaited = False
+        self._stopped = self._awaited = False
         self._emitted = 0  # before this turn
         self._changed = threading.Condition()
         self._begun, self._ended = False, threading.Event()
@@ -160,14 +126,11 @@ class TaskRunner:
         mine = threading.get_ident() == self._carrier
         return self._relay.away(self) if self._relay is not None and mine else nullcontext()
 
-    def _tell(self, event: object) -> None:
-        """Posts an event, and before it how far the sources are if that has changed. From any thread."""
-        with self._telling:
-            started = tuple([provider.started for provider in self.providers])
-            if started != self._started:
-                self._started = started
-                self._post(c.SplitsStarted(*self.key, started))
-            self._post(event)
+    def _pause(self, seconds: float) -> None:
+        """Waits before an element is called for again. From any thread of the pipeline."""
+        with self._changed:
+            if self._changed.wait_for(lambda: self._stopped, seconds):
+                raise Stopped
 
     @property
     def takes_turns(self) -> bool:
@@ -268,7 +231,7 @@ class TaskRunner:
         if self._reason:
             raise FailedPreconditionError(self._reason)
         encoded = self._pipeline or self._find_part(self.definition.digest) or b""
-        whole = _opened(encoded, self.definition, self._find_part)
+        whole = opened(encoded, self.definition, self._find_part)
         self._pipeline = b""
         self._label = whole.label
         task = self.definition
@@ -276,16 +239,19 @@ class TaskRunner:
         providers: tuple[SplitProvider, ...] | None = None
         if task.processing_mode == "DYNAMIC":
             providers = tuple(WatchedProvider(provider, self.watch) for provider in self.providers)
-        return node, _context(task, providers, options_of(whole), self.quarantine, self.watch)
+        return node, context_of(task, providers, options_of(whole), self.quarantine, self.watch, self.deciding)
 
     def _produce(self, node: Node, context: Context) -> Generator[None, None, bool]:
         """Makes elements, to the end or until it can go on from a later state; True at the end."""
         state = self._take_leap()
         for provider in self.providers:
             provider.rewind()
+        self._teller.seal()
+        self.deciding.learns = bool(self._ahead)
         iterator = make_iterator(node, context)
         try:
             if state is not None:
+                self.deciding.leap(state.decisions)
                 restore(iterator, state)
                 self._output.leap(state.number)
             return (yield from self._run_through(iterator))
@@ -365,6 +331,8 @@ class TaskRunner:
         except Stopped:
             raise
         except BaseException as error:  # the boundary to user code: the iteration goes on behind it
+            if isinstance(error, DataLossError) and error.final:
+                raise  # what comes behind it would have other numbers than before
             output.fail(error)
             return True
         finally:
@@ -383,9 +351,10 @@ class TaskRunner:
 
     def _note(self, iterator: ElementIterator) -> None:
         """Notes where the pipeline is, so that another host can go on from there."""
+        self._teller.seal()
         state = self._states.take(iterator, self._output.number)
         if state is not None:
-            self._tell(c.StateTaken(*self.key, state))
+            self._teller.tell(c.StateTaken(*self.key, state))
 
     def _await_allowance(self) -> None:
         if self._stopped:
@@ -442,4 +411,4 @@ class TaskRunner:
         self._output.hand_over()
         self.quarantine.end()
         if not self._stopped:
-            self._tell(c.Exhausted(*self.key, self._output.number, dropped, self.quarantine.total))
+            self._teller.tell(c.Exhausted(*self.key, self._output.number, dropped, self.quarantine.total))

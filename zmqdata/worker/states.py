@@ -13,7 +13,7 @@ from zmqdata.core.lineage import MOST_STATE_BYTES
 from zmqdata.errors import DataLossError
 from zmqdata.iterators import UNFIT, ElementIterator, holds_no_state
 from zmqdata.messages import TaskState
-from zmqdata.worker.ledger import needs_of
+from zmqdata.worker.ledger import decisions_needed, needs_of
 
 log = logging.getLogger(__name__)
 
@@ -75,4 +75,4 @@ class StateTaker:
         needs = needs_of(state, self._sources)
         now = self.clock()
         self.due = now + max(EVERY, COST * (now - begun), len(content) / BYTES_PER_SECOND)
-        return TaskState(number, content, needs) if len(content) <= MOST_STATE_BYTES else None
+        return TaskState(number, content, needs, decisions_needed(state)) if len(content) <= MOST_STATE_BYTES else None

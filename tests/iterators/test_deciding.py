@@ -1,0 +1,269 @@
+"""Facts about what operations leave out: the next attempt leaves out the same, whatever fails then."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.iterators.checks import provided
+from zmqdata import nodes
+from zmqdata.dataset import Dataset
+from zmqdata.decisions import Decision, Decisions
+from zmqdata.errors import DataLossError, PipelineError
+from zmqdata.iterators import ElementIterator, make_iterator
+from zmqdata.iterators.deciding import Decider, Deciding
+from zmqdata.worker.ledger import decisions_needed
+
+Function = Callable[[Any], Any]
+SOURCE = nodes.Range(start=0, stop=40)
+
+
+def nested(function: Function, **arguments: Any) -> Function:
+    """Makes a dataset of three elements, in which some are left out."""
+
+    def opened(x: Any) -> Any:
+        return Dataset.range(3).map(lambda y: function(10 * int(x) + int(y)), on_error="skip", **arguments)
+
+    return opened
+
+
+def mapped(function: Function, source: nodes.Node = SOURCE) -> nodes.Node:
+    return nodes.GuardedMap(inputs=(source,), function=function, on_error="skip", site="a.py:7")
+
+
+def ahead(node: nodes.Node) -> nodes.Node:
+    return nodes.Prefetch(inputs=(node,), buffer_size=5)
+
+
+PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
+    "map": mapped,
+    "two maps": lambda function: mapped(function, ahead(mapped(function))),
+    "behind a batch": lambda function: nodes.Batch(inputs=(ahead(mapped(function)),), batch_size=3),
+    "behind a shuffle": lambda function: nodes.Shuffle(inputs=(mapped(function),), buffer_size=8, seed=4),
+    "parallel": lambda function: ahead(
+        nodes.ParallelMap(inputs=(SOURCE,), function=function, on_error="skip", num_parallel_calls=3, site="a.py:7")
+    ),
+    "ignored": lambda function: ahead(
+        nodes.IgnoreErrors(inputs=(nodes.Map(inputs=(SOURCE,), function=function, site="a.py:7"),), log_warning=False)
+    ),
+    "again and again": lambda function: nodes.Repeat(inputs=(mapped(function, nodes.Range(start=0, stop=7)),), count=5),
+    "nested": lambda function: ahead(nodes.FlatMap(inputs=(SOURCE,), function=nested(function))),
+    "nested in turn": lambda function: ahead(
+        nodes.Interleave(inputs=(SOURCE,), function=nested(function), cycle_length=3, block_length=2)
+    ),
+    "nested and read ahead": lambda function: nodes.ParallelInterleave(
+        inputs=(SOURCE,),
+        function=nested(function, num_parallel_calls=2),
+        cycle_length=3,
+        block_length=1,
+        num_parallel_calls=2,
+        deterministic=True,
+    ),
+}
+
+
+class Life:
+    """A task that is made again and again, from the beginning or from a state, with other faults each time.
+
+    Args:
+        make: its pipeline, of the function that fails.
+        seed: decides what fails when, and where attempts begin and end.
+    """
+
+    def __init__(self, make: Callable[[Function], nodes.Node], seed: int) -> None:
+        self.make = make
+        self.random = random.Random(seed)
+        self.truth: list[Any] = []
+        self.states: list[tuple[int, Any, int]] = []
+        self.decisions = Decisions()
+
+    def live(self) -> None:
+        """One attempt: it makes what was seen before again, and some more."""
+        begin = self.random.choice([None, *self.states])
+        known = Decisions(list(self.decisions.entries))
+        if begin is not None:
+            known.trim(begin[2])  # nobody would have the others
+        deciding = Deciding(known.base, tuple(known.entries), lambda seconds: None)
+        if begin is not None:
+            deciding.leap(begin[2])
+        context = provided([[(0, 20), (20, 40)]])()
+        node = self.make(self._faulty())
+        iterator = make_iterator(node, type(context)(seed=7, providers=context.providers, deciding=deciding))
+        number = 0
+        if begin is not None:
+            number = begin[0]
+            iterator.restore(begin[1])
+        try:
+            self._run(iterator, deciding, number, number + self.random.randrange(1, 25))
+        finally:
+            iterator.close()
+
+    def _run(self, iterator: ElementIterator, deciding: Deciding, number: int, stop: int) -> None:
+        for at in range(number, stop):
+            if self.random.random() < 0.3:
+                self._keep(deciding)
+                deciding.seal()
+                state = iterator.state()
+                content = msgspec.msgpack.decode(msgspec.msgpack.encode(state))
+                self.states.append((at, content, decisions_needed(state)))
+            element = np.asarray(next(iterator, -1)).tolist()
+            self._keep(deciding)
+            self.truth[at:] = self.truth[at:] or [element]
+            assert self.truth[at] == element, f"element {at}"
+
+    def _keep(self, deciding: Deciding) -> None:
+        news = deciding.news()
+        if news is not None:
+            self.decisions.take(*news)
+
+    def _faulty(self) -> Function:
+        """Fails for some elements, the first time that it is called for them."""
+        odds, seed, seen = self.random.choice([0.0, 0.2, 0.5]), self.random.random(), set()
+
+        def function(x: Any) -> Any:
+            fails = random.Random(f"{seed}/{x}").random() < odds and int(x) not in seen
+            seen.add(int(x))
+            if fails:
+                raise OSError(f"no {x} today")
+            return np.int64(x)
+
+        return function
+
+
+@pytest.mark.parametrize("make", PIPELINES.values(), ids=PIPELINES)
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_every_attempt_makes_the_same(make: Callable[[Function], nodes.Node], seed: int) -> None:
+    """From any state of any attempt, with only the decisions that the state needs; or it says that it cannot."""
+    life = Life(make, seed)
+    for _ in range(4):
+        with suppress(DataLossError):  # where nothing can be called for again
+            life.live()
+
+
+def deciding_on(*past: Decision) -> Deciding:
+    pauses: list[float] = []
+    made = Deciding(0, past, pauses.append)
+    made.pauses = pauses  # type: ignore[attr-defined]  # for the test
+    return made
+
+
+def run(node: nodes.Node, deciding: Deciding, stop: int) -> list[int]:
+    context = provided([[(0, stop)]])()
+    return list(map(int, make_iterator(node, type(context)(providers=context.providers, deciding=deciding))))
+
+
+def test_what_was_left_out_is_not_called_for() -> None:
+    """However well it could be made now; the quarantine says why it is missing."""
+    called: list[int] = []
+    deciding = deciding_on(Decision("/", 0, 9, (3, 7)))
+    found = run(mapped(lambda x: called.append(int(x)) or x), deciding, 10)
+    assert found == [0, 1, 2, 4, 5, 6, 8, 9] == called
+    assert deciding.news() == (1, (Decision("/", 9, 10),))
+
+
+def test_what_came_before_is_called_for_again() -> None:
+    """With growing pauses, and if it fails each time the task ends: it is neither left out nor put off."""
+    failures = {4: 2, 6: 99}
+
+    def function(x: Any) -> Any:
+        failures[int(x)] = failures.get(int(x), 0) - 1
+        if failures[int(x)] >= 0:
+            raise OSError("the disk is away")
+        return x
+
+    deciding = deciding_on(Decision("/", 0, 6))
+    found = run(mapped(function), deciding, 6)
+    assert found == [0, 1, 2, 3, 4, 5]
+    assert deciding.pauses == [0.1, 0.5]  # type: ignore[attr-defined]
+    with pytest.raises(DataLossError, match=r"element 6 that came to map.*fails now.*the disk is away"):
+        run(mapped(function), deciding_on(Decision("/", 0, 7)), 8)
+
+
+def test_what_an_operation_in_front_raised_may_come_again() -> None:
+    """What ``ignore_errors`` has passed over is made, and passed over; what it let pass before may not fail now."""
+
+    def make(bad: int) -> nodes.Node:
+        def function(x: Any) -> Any:
+            if x == bad:
+                raise ValueError("bad")
+            return x
+
+        source = nodes.Map(inputs=(SOURCE,), function=function, site="a.py:7")
+        return nodes.IgnoreErrors(inputs=(source,), log_warning=False)
+
+    first = deciding_on()
+    assert run(make(2), first, 6) == [0, 1, 3, 4, 5]
+    news = first.news()
+    assert news == (0, (Decision("/", 0, 6, (2,)),))
+    assert run(make(99), deciding_on(*news[1]), 6) == [0, 1, 3, 4, 5]
+    with pytest.raises(DataLossError, match="fails now"):
+        run(make(4), deciding_on(*news[1]), 6)
+
+
+def test_too_many_faults_are_too_many_again() -> None:
+    """``max_errors`` counts those that were left out before."""
+    node = nodes.GuardedMap(
+        inputs=(SOURCE,), function=lambda x: x, on_error="skip", max_errors=1, site="a.py:7"
+    )
+    with pytest.raises(PipelineError, match="max_errors"):
+        run(node, deciding_on(Decision("/", 0, 6, (1, 3))), 6)
+
+
+def test_decisions_grow_until_they_are_sealed() -> None:
+    """One for each place while it goes on; a seal, or too many left out, begins another."""
+    deciding = deciding_on()
+    one, other = Decider("map(f)", "/0", deciding), Decider("map(g)", "/1", deciding)
+    one.keep(0)
+    other.leave_out(0)
+    assert deciding.news() == (0, (Decision("/0", 0, 1), Decision("/1", 0, 1, (0,))))
+    assert deciding.news() is None
+    one.leave_out(1)
+    assert deciding.news() == (0, (Decision("/0", 0, 2, (1,)), Decision("/1", 0, 1, (0,))))
+    deciding.seal()
+    other.keep(1)
+    assert deciding.news() == (2, (Decision("/1", 1, 2),))
+    for number in range(2, 600):
+        one.leave_out(number)
+        deciding.news()
+    one.keep(600)
+    news = deciding.news()
+    assert news is not None
+    assert len(news[1]) > 2
+    assert max(len(decision.left_out) for decision in news[1]) < 300
+
+
+def test_an_operation_that_is_gone_has_said_all() -> None:
+    """What it decided last is told though its iterator is no more, and nothing is kept of it then."""
+    deciding = deciding_on()
+    one = Decider("map(f)", "/0[7]/", deciding)
+    one.leave_out(0)
+    del one
+    assert deciding.news() == (0, (Decision("/0[7]/", 0, 1, (0,)),))
+    assert deciding._runs == []
+
+
+def test_a_state_that_is_taken_while_all_is_made_again_needs_what_lies_ahead() -> None:
+    """Until the place of a past decision was come through, or left behind, it is behind every state."""
+    past = (Decision("/0", 0, 5), Decision("/1[3]/", 0, 4), Decision("/0", 5, 9))
+    deciding = deciding_on(*past)
+    assert deciding.mark()[1] == 0
+    one = Decider("map(f)", "/0", deciding)
+    for number in range(8):
+        one.keep(number)
+    assert deciding.mark()[1] == 0
+    one.keep(8)
+    assert deciding.mark()[1] == 1
+    Decider("map(g)", "/1[4]/", deciding)
+    assert deciding.mark()[1] == 3
+    again = deciding_on(*past)
+    again.leap(2)
+    assert again.mark()[1] == 2

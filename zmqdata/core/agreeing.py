@@ -1,0 +1,127 @@
+"""The worker's side of decisions: they are durable before anybody sees what was made since.
+
+That waits here, in order. A long way to the dispatcher makes the portions that wait larger, not more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.decisions import Decisions
+
+HELD = (c.Produced, c.StateTaken, c.Exhausted)
+"""What depends on all that was decided before."""
+
+
+@dataclass
+class Agreement:
+    """The decisions of a task that are durable, and what waits for those that are not.
+
+    ``kept``: the durable ones, as answer number ``version`` has made them; those from number ``growing`` on may still
+    grow. ``ask``: the one that has no answer, last sent at ``asked``, after which those from ``growing_then`` on may.
+    ``waiting``: what came since, in order.
+    """
+
+    kept: Decisions
+    growing: int
+    version: int = 0
+    ask: m.ElementsDecided | None = None
+    asked: float = 0.0
+    growing_then: int = 0
+    waiting: deque[Any] = field(default_factory=deque)
+
+    @classmethod
+    def of(cls, definition: m.TaskDefinition) -> Agreement:
+        """What comes with a task."""
+        kept = Decisions(list(definition.decisions), definition.first_decision)
+        return cls(kept, kept.length)
+
+    def repeated(self, now: float, after: float) -> m.ElementsDecided | None:
+        """The ask that had no answer for so long, as it has to be sent again."""
+        if self.ask is None or now - self.asked < after:
+            return None
+        self.asked = now
+        return self.ask
+
+
+class Agreed(Protocol):
+    """A task that this worker hosts."""
+
+    agreement: Agreement
+
+    @property
+    def key(self) -> tuple[int, int]: ...
+
+
+class Agreeing:
+    """Tells the dispatcher what was decided, and holds back what was made since until it knows.
+
+    Args:
+        worker: who we are.
+        find: the task that an event or message is for, if it is here under that attempt.
+        do: takes the commands that result.
+        handlers: by kind of event, what takes one that was held back.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        find: Callable[[Any], Agreed | None],
+        do: Callable[[object], None],
+        handlers: Mapping[type[Any], Callable[[Any, float], None]],
+    ) -> None:
+        self._worker = worker
+        self._find = find
+        self._do = do
+        self._handlers = handlers
+        self.events: dict[type[Any], Callable[[Any, float], None]] = {c.Decided: self._decided}
+        self.messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {m.DecisionsKept: self._kept}
+
+    def holds(self, event: object) -> bool:
+        """Whether an event has to wait; then it does, here."""
+        task = self._find(event) if isinstance(event, HELD) else None
+        if task is None or task.agreement.ask is None:
+            return False
+        task.agreement.waiting.append(event)
+        return True
+
+    def _decided(self, event: c.Decided, now: float) -> None:
+        task = self._find(event)
+        if task is None:
+            return
+        task.agreement.waiting.append(event)
+        if task.agreement.ask is None:
+            self._ask(task, now)
+
+    def _ask(self, task: Agreed, now: float) -> None:
+        """Tells all that is known by now, which is more than what waits for it."""
+        one = task.agreement
+        decided = [event for event in one.waiting if isinstance(event, c.Decided)]
+        one.waiting = deque([event for event in one.waiting if not isinstance(event, c.Decided)])
+        told = Decisions(base=decided[0].first)
+        for event in decided:
+            told.take(event.first, event.decisions)
+        one.ask = m.ElementsDecided(self._worker, *task.key, one.version + 1, told.base, tuple(told.entries))
+        one.asked = now
+        one.growing_then = decided[-1].first
+        self._do(c.Send(c.DISPATCHER, one.ask))
+
+    def _kept(self, peer: c.Peer, message: m.DecisionsKept, now: float) -> None:
+        task = self._find(message)
+        if task is None or task.agreement.ask is None or task.agreement.ask.report != message.report:
+            return
+        one = task.agreement
+        assert one.ask is not None
+        one.kept.take(one.ask.first, one.ask.decisions)
+        one.version, one.growing, one.ask = one.ask.report, one.growing_then, None
+        # What was decided while this was under way holds back what came behind it, and nothing before.
+        while one.waiting and not isinstance(one.waiting[0], c.Decided):
+            event = one.waiting.popleft()
+            self._handlers[type(event)](event, now)
+        if one.waiting:
+            self._ask(task, now)
