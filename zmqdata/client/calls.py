@@ -21,6 +21,7 @@ from zmqdata.errors import (
     PermissionDeniedError,
     ProtocolError,
     UnavailableError,
+    VersionMismatchError,
 )
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import endpoint_host, parse_service, resolve_host
@@ -94,6 +95,7 @@ def call(
     Raises:
         UnavailableError: no dispatcher has answered in time.
         PermissionDeniedError: it does not let us in with our key.
+        VersionMismatchError: it speaks another version of the protocol.
         DataServiceError: the dispatcher refuses; the class is the one that it names.
     """
     socket, handshakes = sockets.control_dealer(client_context(), endpoint, shown_key(), role)
@@ -144,7 +146,7 @@ def _converse(
         if handshakes.monitor in ready and (reason := handshakes.news()):
             raise PermissionDeniedError(reason)
         if socket in ready:
-            found = _answer(socket.recv_multipart(), request)
+            found = _answer(socket.recv_multipart(), request, endpoint)
             if isinstance(found, answer):
                 return found
             if found is not None:
@@ -170,9 +172,11 @@ def likely_cause(endpoint: str) -> str:
     return "Is it running, and can this machine reach it?"
 
 
-def _answer(frames: list[bytes], request: str) -> object:
+def _answer(frames: list[bytes], request: str, endpoint: str) -> object:
     try:
         message: Any = wire.to_client.control(frames)
+    except VersionMismatchError as error:
+        raise VersionMismatchError(f"{error}. The peer is the server at {endpoint}.") from None
     except ProtocolError as error:
         log.warning("dropped a message that claims to be from the dispatcher: %s", error)
         return None
