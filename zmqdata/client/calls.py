@@ -14,6 +14,7 @@ import zmq
 
 from zmqdata import messages as m
 from zmqdata import wire
+from zmqdata.endpoints import endpoint_host, parse_service
 from zmqdata.errors import (
     BY_NAME,
     DataServiceError,
@@ -24,7 +25,7 @@ from zmqdata.errors import (
     VersionMismatchError,
 )
 from zmqdata.transport import sockets
-from zmqdata.transport.addresses import endpoint_host, parse_service, resolve_host
+from zmqdata.transport.addresses import resolve_host
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keys import shown_key
 

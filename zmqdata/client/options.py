@@ -10,9 +10,9 @@ from zmqdata.client.policies import ShardingPolicy, parse_processing_mode
 from zmqdata.core.admission import ON_POISON
 from zmqdata.core.limits import MOST_CHARACTERS, MOST_CONSUMERS, MOST_TASKS
 from zmqdata.dataset.seeds import given_seed
+from zmqdata.endpoints import parse_service
 from zmqdata.errors import InvalidArgumentError, NotFoundError
 from zmqdata.settings import check_text
-from zmqdata.transport.addresses import parse_service
 
 TRANSPORTS = {
     None: ("shm", "ipc", "tcp"),

@@ -32,6 +32,7 @@ from zmqdata.dispatcher.records import Records
 from zmqdata.dispatcher.savefolders import SaveFolders, check_save
 from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.dispatcher.store import PipelineStore
+from zmqdata.endpoints import split_address
 from zmqdata.errors import (
     InvalidArgumentError,
     NotFoundError,
@@ -45,13 +46,7 @@ from zmqdata.nodes import matching_files
 from zmqdata.settings import check_type
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
-from zmqdata.transport.addresses import (
-    announced_address,
-    bind_endpoint,
-    host_addresses,
-    is_loopback,
-    split_address,
-)
+from zmqdata.transport.addresses import announced_address, bind_endpoint, host_addresses, is_loopback
 from zmqdata.transport.handshakes import Strangers
 from zmqdata.transport.keys import key_for
 from zmqdata.transport.lifecycle import Server

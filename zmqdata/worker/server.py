@@ -18,6 +18,7 @@ from zmqdata.commands import saves as s
 from zmqdata.config import WorkerConfig
 from zmqdata.core.draining import DRAIN_SECONDS
 from zmqdata.core.worker import WorkerCore, WorkerProfile
+from zmqdata.endpoints import parse_service, split_address
 from zmqdata.errors import DataServiceError, named_error
 from zmqdata.failures import encode_failure
 from zmqdata.keysettings import WITHOUT_KEY
@@ -25,14 +26,7 @@ from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.settings import check_type, check_wait
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
-from zmqdata.transport.addresses import (
-    announced_address,
-    check_addresses,
-    is_loopback,
-    parse_service,
-    somebody_listens,
-    split_address,
-)
+from zmqdata.transport.addresses import announced_address, is_loopback, somebody_listens
 from zmqdata.transport.keys import key_for
 from zmqdata.transport.lifecycle import Server, waitable
 from zmqdata.transport.local import announce_worker, withdraw_worker
@@ -324,7 +318,6 @@ class WorkerServer(Server[WorkerShell]):
 
     def __init__(self, config: WorkerConfig, start: bool = True) -> None:
         check_type("config", config, WorkerConfig)
-        check_addresses(config)
         self._config = config
         self._crumbs: CrumbFile | None = None
         self._max_tasks = 0

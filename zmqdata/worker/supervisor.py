@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from zmqdata.config import DATA_PORT_MARK, PORT_MARK, WorkerConfig
+from zmqdata.config import WorkerConfig
+from zmqdata.endpoints import DATA_PORT_MARK, PORT_MARK
 from zmqdata.worker.accounts import Account, environment_of, rights_of
 from zmqdata.worker.crumbs import CrumbFile, Note, make_file
 from zmqdata.worker.lifetime import StopSignals, describe_exit
