@@ -137,6 +137,7 @@ class DispatcherConfig:
         _check_order(self.worker_addresses)
         check_settings(self)
         _check_protocol(self.protocol)
+        _check_host(self.host)
         if self.client_timeout_ms < LEAST_CLIENT_TIMEOUT:
             raise ValueError(
                 f"`client_timeout_ms` must be at least {LEAST_CLIENT_TIMEOUT}, got {self.client_timeout_ms}: clients "
@@ -284,6 +285,7 @@ class WorkerConfig:
             )
         check_settings(self)
         _check_protocol(self.protocol)
+        _check_host(self.host)
         self._check_addresses()
         if not all(tag.strip() for tag in self.worker_tags):
             raise FailedPreconditionError(
@@ -424,6 +426,14 @@ def _check_protocol(protocol: str) -> None:
     if protocol != "tcp":
         raise NotFoundError(
             f"No credentials factory has been registered for protocol {protocol}. A server's protocol is 'tcp'"
+        )
+
+
+def _check_host(host: str) -> None:
+    if "/" in host:
+        raise ValueError(
+            f"`host` must be an address or a name of this machine, got {host!r}: a server listens on TCP, never on a "
+            "path. For this machine alone leave it out, which is 127.0.0.1"
         )
 
 

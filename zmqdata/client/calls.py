@@ -14,6 +14,7 @@ import zmq
 
 from zmqdata import messages as m
 from zmqdata import wire
+from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.endpoints import endpoint_host, parse_service
 from zmqdata.errors import (
     BY_NAME,
@@ -24,6 +25,7 @@ from zmqdata.errors import (
     UnavailableError,
     VersionMismatchError,
 )
+from zmqdata.settings import check_text
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.transport.handshakes import Handshakes
@@ -67,6 +69,19 @@ def check_timeout(name: str, seconds: object) -> None:
     is_number = isinstance(seconds, float) or (type(seconds) is int and seconds <= MOST_WHOLE_SECONDS)
     if not is_number or not seconds > 0:  # type: ignore[operator]  # both kinds can be compared
         raise ValueError(f"`{name}` must be a positive number of seconds, got {seconds!r}")
+
+
+def check_name(name: str, text: str) -> None:
+    """Refuses a text by which no dispatcher would know anything.
+
+    Raises:
+        ValueError: it is empty, too long, or cannot be sent.
+    """
+    if not text:
+        raise ValueError(f"`{name}` must not be empty")
+    check_text(name, text)
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"`{name}` must have at most {MOST_CHARACTERS} characters, got {len(text)}: {text[:80]!r}...")
 
 
 def _say_nothing(message: object) -> Sequence[m.Message]:

@@ -218,7 +218,8 @@ def _check_together(dispatcher: DispatcherConfig, worker: WorkerConfig, workers:
     if worker.heartbeat_interval_ms >= dispatcher.worker_timeout_ms:
         raise ValueError(
             f"`heartbeat_interval_ms`={worker.heartbeat_interval_ms} must be shorter than `worker_timeout_ms`="
-            f"{dispatcher.worker_timeout_ms}: the dispatcher would hear of a worker too seldom to know that it lives"
+            f"{dispatcher.worker_timeout_ms}: so long a dispatcher that was started again waits for its workers, which "
+            "speak to it with their next heartbeat; it would give them up before"
         )
     if worker.announced_port and workers > 1:
         raise ValueError(
