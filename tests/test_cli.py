@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from zmqdata.worker.options import ProcessSettings
 HERE = "tcp://127.0.0.1:5050"
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(lambda word: word.strip())
 PLACES = WORDS.filter(lambda word: word.split() == [word] and not word[-1].isdecimal())
+HOSTS = WORDS.filter(lambda word: not re.search(r"[\s/:\[\]*%]", word) and word != "0.0.0.0" and len(word) < 25)
+ADDRESSES = st.tuples(HOSTS, st.integers(1, 65535)).map(lambda pair: f"{pair[0]}:{pair[1]}")
 MILLISECONDS = st.integers(1, 10**9)
 DISPATCHERS = st.builds(
     DispatcherConfig,
@@ -32,12 +35,12 @@ DISPATCHERS = st.builds(
     deployment_mode=st.sampled_from(["COLOCATED", "REMOTE", "HYBRID"]),
     job_gc_timeout_ms=st.integers(-1, 10**9),
     client_timeout_ms=st.integers(100, 10**9),
-    host=WORDS,
+    host=WORDS.filter(lambda word: "/" not in word),
 )
 WORKERS = st.builds(
     WorkerConfig,
-    dispatcher_address=WORDS,
-    worker_address=st.none() | WORDS,
+    dispatcher_address=ADDRESSES | ADDRESSES.map("tcp://".__add__) | HOSTS.map("ipc://".__add__),
+    worker_address=st.none() | HOSTS | ADDRESSES | HOSTS.map("{}:%port%".format),
     heartbeat_interval_ms=st.integers(1, 10_000),
     dispatcher_timeout_ms=st.integers(10_001, 10**9),
     data_transfer_protocol=st.sampled_from([None, "tcp"]),

@@ -216,6 +216,7 @@ def test_a_list_of_texts_is_one(kind: type[Any], name: str) -> None:
         ({"client_timeout_ms": 0}, ValueError, "`client_timeout_ms` must be at least 1, got 0"),
         ({"client_timeout_ms": 99}, ValueError, "`client_timeout_ms` must be at least 100, got 99: clients"),
         ({"max_message_bytes": 10}, ValueError, "`max_message_bytes` must be at least 65536, got 10"),
+        ({"host": "ipc:///run/d"}, ValueError, "`host` must be .*, got 'ipc:///run/d': .* on TCP, never on a path"),
     ],
 )
 def test_a_dispatcher_refuses(fields: dict[str, Any], error: type[Exception], text: str) -> None:
@@ -278,6 +279,17 @@ def test_a_tag_is_never_empty(tag: str) -> None:
         ({"shared_memory_bytes": -1}, ValueError, "`shared_memory_bytes` must be at least 0, got -1"),
         ({"shared_memory_bytes": 1}, ValueError, "`shared_memory_bytes` must be at least 65536, or 0 for none, got 1"),
         ({"data_transfer_protocol": "shm", "data_ports": (7, 8)}, ValueError, "`data_ports` means nothing .*'shm'"),
+        # addresses
+        ({"host": "/run/worker"}, ValueError, "`host` must be .*, got '/run/worker': .* on TCP, never on a path"),
+        ({"dispatcher_address": "a:b:c"}, ValueError, "Malformed address 'a:b:c': expected 'host:port'"),
+        ({"dispatcher_address": "gate"}, ValueError, "The address 'gate' has no port"),
+        ({"dispatcher_address": "grp://a:1"}, NotFoundError, r"No credentials factory .* for protocol grp\."),
+        ({"dispatcher_address": "tcp://*:1"}, ValueError, r"'\*' is every host"),
+        ({"worker_address": "a:b:c"}, ValueError, "Malformed address 'a:b:c'"),
+        ({"worker_address": "gate:70000"}, ValueError, "has the port '70000'; expected a number between 1 and 65535"),
+        ({"worker_address": "0.0.0.0:%port%"}, ValueError, "nobody can connect to the host '0.0.0.0'"),
+        ({"data_transfer_address": "a:b:c"}, ValueError, "Malformed address 'a:b:c'"),
+        ({"data_transfer_address": "*:%dts_port%"}, ValueError, r"nobody can connect to the host '\*'"),
         # contradictions
         (
             {"heartbeat_interval_ms": 5_000, "dispatcher_timeout_ms": 5_000},

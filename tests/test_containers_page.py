@@ -11,7 +11,6 @@ import pytest
 from zmqdata.cli import worker_arguments
 from zmqdata.commandline import chosen_settings
 from zmqdata.config import WorkerConfig
-from zmqdata.transport.addresses import check_addresses
 from zmqdata.worker.options import ProcessSettings
 from zmqdata.worker.supervisor import child_configs
 
@@ -34,7 +33,6 @@ def test_its_workers_would_start(arguments: list[str]) -> None:
     """The options of each example are known, and go together with the number of processes."""
     chosen = worker_arguments("x").parse_args(arguments)
     config, processes = chosen_settings(WorkerConfig, chosen), chosen_settings(ProcessSettings, chosen)
-    check_addresses(config)
     assert len(child_configs(config, processes.count())) == 4
     assert processes.limits(0).memory == 1500 << 20
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from zmqdata import messages as m
 from zmqdata import wire
-from zmqdata.errors import ProtocolError
+from zmqdata.errors import FailedPreconditionError, ProtocolError, VersionMismatchError
 
 UNPACKERS = [wire.to_dispatcher, wire.to_client, wire.to_worker, wire.on_link]
 unpackers = st.sampled_from(UNPACKERS)
@@ -108,13 +108,30 @@ def test_deep_nesting_is_refused() -> None:
 
 
 def test_a_peer_of_another_version_is_named() -> None:
-    """The error tells both versions; anything else in the first frame is no message of ours."""
-    with pytest.raises(ProtocolError, match=r"speaks protocol version 7, this is version 1"):
+    """The error tells both versions, cause and remedy; anything else in the first frame is no message of ours."""
+    text = "Version mismatch, the peer speaks protocol version 7 and this process version 1: .*install the same release"
+    with pytest.raises(VersionMismatchError, match=text) as found:
         wire.to_client.control([b"ZD7", BODY])
-    with pytest.raises(ProtocolError, match="version 123456789,"):
+    assert isinstance(found.value, ProtocolError)
+    assert isinstance(found.value, FailedPreconditionError)
+    with pytest.raises(VersionMismatchError, match="version 123456789 and"):
         wire.to_client.control([b"ZD" + b"123456789" * 100, BODY])
-    with pytest.raises(ProtocolError, match="not a zmqdata message"):
-        wire.to_client.control([b"HTTP", BODY])
+    for stranger in (b"HTTP", b"ZD", b"ZD-7", "ZD\u0667".encode()):
+        with pytest.raises(ProtocolError, match="not a zmqdata message"):
+            wire.to_client.control([stranger, BODY])
+
+
+@given(unpackers, st.integers(2, 10**9 - 1), st.lists(st.binary(), max_size=4))
+def test_another_version_is_known_by_its_first_frame(unpacker: wire.Unpacker[Any], version: int, rest: Any) -> None:
+    """Whatever follows: what a message consists of is that version's affair."""
+    with pytest.raises(VersionMismatchError, match=f"speaks protocol version {version} and"):
+        unpacker.control([b"ZD%d" % version, *map(memoryview, rest)])
+
+
+def test_whoever_connects_understands_the_notice() -> None:
+    """The answer to a message of another version is a message of ours for clients and for workers."""
+    for unpacker in (wire.to_client, wire.to_worker):
+        assert unpacker.control(wire.pack(wire.NOTICE)) == wire.NOTICE
 
 
 def test_the_number_of_frames_is_told() -> None:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from zmqdata.commandline import check_dispatcher_named, chosen_settings, command_parser, complain, guarded, say
 from zmqdata.config import dispatcher_setting
+from zmqdata.endpoints import endpoint_host, parse_service
 from zmqdata.keysettings import KeySettings
 from zmqdata.settings import check_settings, setting
-from zmqdata.transport.addresses import endpoint_host, parse_service, resolve_host
+from zmqdata.transport.addresses import resolve_host
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -25,9 +25,10 @@ from zmqdata.commandline import (
     say,
 )
 from zmqdata.config import DispatcherConfig, WorkerConfig
+from zmqdata.endpoints import endpoint_host, parse_service
 from zmqdata.keysettings import KeySettings
 from zmqdata.settings import PREFIX, variables
-from zmqdata.transport.addresses import check_addresses, endpoint_host, parse_service, resolve_host
+from zmqdata.transport.addresses import resolve_host
 from zmqdata.worker.accounts import check_account
 from zmqdata.worker.keylending import lend_key
 from zmqdata.worker.lifetime import StopSignals, exit_within, watch_lifeline
@@ -135,7 +136,6 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
     """Checks what every child would stumble over, then keeps them running."""
     check_dispatcher_named(chosen, WorkerConfig, "where is the dispatcher?")
     config = chosen_settings(WorkerConfig, chosen)
-    check_addresses(config)
     for host in (endpoint_host(parse_service(config.dispatcher_address)), config.host):
         if host not in (None, "*"):
             resolve_host(str(host))

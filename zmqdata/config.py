@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from zmqdata.endpoints import DATA_PORT_MARK, PORT_MARK, advertised, parse_service
 from zmqdata.errors import FailedPreconditionError, NotFoundError
 from zmqdata.keysettings import insecure_setting, key_file_setting
 from zmqdata.settings import MOST_PORT, check_settings, described, from_environment, milliseconds, setting
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 SMALLEST_MESSAGE_LIMIT = 1 << 16
 MOST_BYTES = 2**63 - 1
-PORT_MARK = "%port%"
-DATA_PORT_MARK = "%dts_port%"
 DEPLOYMENT_MODES = ("COLOCATED", "REMOTE", "HYBRID")
 _PORT_RANGE = re.compile(r"(?P<host>.+):(?P<first>[0-9]{1,5})-(?P<last>[0-9]{1,5})")
 DATA_TRANSPORTS = ("shm", "ipc", "tcp")
@@ -138,6 +137,7 @@ class DispatcherConfig:
         _check_order(self.worker_addresses)
         check_settings(self)
         _check_protocol(self.protocol)
+        _check_host(self.host)
         if self.client_timeout_ms < LEAST_CLIENT_TIMEOUT:
             raise ValueError(
                 f"`client_timeout_ms` must be at least {LEAST_CLIENT_TIMEOUT}, got {self.client_timeout_ms}: clients "
@@ -190,7 +190,7 @@ class WorkerConfig:
 
     Raises:
         TypeError: a field has another type.
-        ValueError: a field is empty, out of its range or at odds with another one, or no dispatcher is named.
+        ValueError: a field is empty, malformed, out of its range or at odds with another one; no dispatcher is named.
         NotFoundError: a protocol does not exist.
         FailedPreconditionError: a tag is empty.
 
@@ -285,6 +285,8 @@ class WorkerConfig:
             )
         check_settings(self)
         _check_protocol(self.protocol)
+        _check_host(self.host)
+        self._check_addresses()
         if not all(tag.strip() for tag in self.worker_tags):
             raise FailedPreconditionError(
                 f"Worker tags cannot be empty. Got worker_tags={self.worker_tags!r}; leave the empty ones out"
@@ -296,6 +298,13 @@ class WorkerConfig:
             )
         self._check_data_sockets()
         self._check_shared_memory()
+
+    def _check_addresses(self) -> None:
+        parse_service(self.dispatcher_address)
+        if self.worker_address is not None:
+            advertised(self.worker_address)
+        if self.data_transfer_address is not None:
+            advertised(self.data_transfer_address.replace(DATA_PORT_MARK, PORT_MARK))
 
     def _check_data_sockets(self) -> None:
         if self.data_transfer_protocol is not None:
@@ -417,6 +426,14 @@ def _check_protocol(protocol: str) -> None:
     if protocol != "tcp":
         raise NotFoundError(
             f"No credentials factory has been registered for protocol {protocol}. A server's protocol is 'tcp'"
+        )
+
+
+def _check_host(host: str) -> None:
+    if "/" in host:
+        raise ValueError(
+            f"`host` must be an address or a name of this machine, got {host!r}: a server listens on TCP, never on a "
+            "path. For this machine alone leave it out, which is 127.0.0.1"
         )
 
 

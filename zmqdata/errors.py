@@ -62,6 +62,10 @@ class ProtocolError(DataServiceError, ValueError):
     """Bytes from a peer do not follow the protocol. The only exception that a decoder raises."""
 
 
+class VersionMismatchError(ProtocolError, FailedPreconditionError):
+    """A peer speaks another version of the protocol: its release of zmqdata and the one here do not go together."""
+
+
 class MissingClassError(ProtocolError):
     """A peer's object is of a class that this process does not have: nothing is imported on its word."""
 
@@ -111,6 +115,7 @@ BY_NAME: dict[str, type[DataServiceError]] = {
         PermissionDeniedError,
         ResourceExhaustedError,
         ProtocolError,
+        VersionMismatchError,
     )
 }
 """The errors that may travel in a message, by class name."""

@@ -10,11 +10,30 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from zmqdata.errors import ProtocolError
-from zmqdata.messages import PROTOCOL_VERSION, Message, OnLink, TaskList, TasksChanged, ToClient, ToDispatcher, ToWorker
+from zmqdata.errors import ProtocolError, VersionMismatchError
+from zmqdata.messages import (
+    PROTOCOL_VERSION,
+    Message,
+    OnLink,
+    Probe,
+    TaskList,
+    TasksChanged,
+    ToClient,
+    ToDispatcher,
+    ToWorker,
+)
 
 MAGIC = b"ZD%d" % PROTOCOL_VERSION
 """First frame of every control message: tells a peer of another version from garbage."""
+
+MOST_MAGIC = 11
+"""More of a first frame is not looked at: no version has more digits."""
+NOTICE = Probe()
+"""The answer to a message of another version: as of any message, its first frame says which version is spoken here.
+
+Only who listens gives it, once for each such message. Who has connected ends when it comes, and answers nothing: so it
+is the last word, and no two sides can go on telling each other.
+"""
 
 MessageT = TypeVar("MessageT")
 
@@ -60,16 +79,19 @@ class Unpacker(Generic[MessageT]):
         """The message in the frames of a control socket (routing id removed).
 
         Raises:
-            ProtocolError: for anything that is not exactly one allowed message of our protocol version.
+            VersionMismatchError: it begins as a message of another version; what else is in it only that one knows.
+            ProtocolError: for anything else that is not exactly one allowed message.
         """
+        magic = bytes(frames[0][:MOST_MAGIC]) if frames else b""
+        if magic != MAGIC and magic[:2] == MAGIC[:2] and magic[2:].isdigit():
+            raise VersionMismatchError(
+                f"Version mismatch, the peer speaks protocol version {magic[2:].decode()} and this process version "
+                f"{PROTOCOL_VERSION}: their releases of zmqdata do not go together. Compare `zmqdata --version` on "
+                "both sides, install the same release, and start again what was changed"
+            )
         if len(frames) != 2:
             raise ProtocolError(f"expected 2 frames, got {len(frames)}")
-        magic = bytes(frames[0])
         if magic != MAGIC:
-            if magic[:2] == MAGIC[:2] and magic[2:].isdigit():
-                raise ProtocolError(
-                    f"the peer speaks protocol version {magic[2:].decode()[:9]}, this is version {PROTOCOL_VERSION}"
-                )
             raise ProtocolError("not a zmqdata message")
         return self.header(frames[1])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 
 import zmqdata
 from tests.acceptance.reading import command, numbers, read, status
+from tests.foreign import ForeignDispatcher
 
 NOWHERE = "tcp://127.0.0.1:1"
 CONFIGS: dict[type[Any], dict[str, Any]] = {
@@ -213,3 +214,39 @@ def test_status_shows_the_configuration(make_cluster: Callable[..., zmqdata.Loca
     """The state export has the dispatcher's configuration as it was given."""
     cluster = make_cluster(0, job_gc_timeout_ms=1234)
     assert status(cluster)["config"]["job_gc_timeout_ms"] == 1234
+
+
+@pytest.fixture
+def foreign() -> Iterator[str]:
+    """The address of a dispatcher that speaks version 2 of the protocol; neither it nor this process has a key."""
+    zmqdata.use_key_file(insecure=True)
+    with ForeignDispatcher() as dispatcher:
+        yield dispatcher.target
+    zmqdata.use_key_file()
+
+
+@pytest.mark.claim("1.2e")
+@pytest.mark.parametrize(
+    "turn_to",
+    [
+        lambda address: next(iter(read(zmqdata.Dataset.range(3), address))),
+        lambda address: zmqdata.register_dataset(address, zmqdata.Dataset.range(3)),
+        lambda address: zmqdata.from_dataset_id("distributed_epoch", address, "id"),
+        lambda address: zmqdata.WorkerServer(zmqdata.WorkerConfig(address, insecure=True)),
+    ],
+    ids=["distribute", "register_dataset", "from_dataset_id", "WorkerServer"],
+)
+def test_another_protocol_version_is_a_failed_precondition(turn_to: Callable[[str], Any], foreign: str) -> None:
+    """It is told at once, not after a time-out, and the text names both versions and the remedy."""
+    text = "Version mismatch.* protocol version 2 and this process version 1: .* install the same release"
+    with pytest.raises(zmqdata.errors.FailedPreconditionError, match=text):
+        turn_to(foreign)
+
+
+@pytest.mark.claim("1.2e")
+@pytest.mark.realprocess
+def test_a_worker_of_another_protocol_version_ends(foreign: str) -> None:
+    """Its process ends with an error and that text, and is not started again."""
+    answer = command("worker", "--dispatcher", foreign, "--insecure")
+    assert answer.returncode == 2
+    assert "zmqdata worker: Version mismatch, the peer speaks protocol version 2" in answer.stderr.splitlines()[-1]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from zmqdata import CrossTrainerCache, distribute, from_dataset_id
+from zmqdata import CrossTrainerCache, audit, distribute, drain, from_dataset_id
 from zmqdata.client.options import check_dataset_id
-from zmqdata.errors import InvalidArgumentError, NotFoundError
+from zmqdata.errors import InvalidArgumentError, NotFoundError, UnavailableError
 
 HALF = "\ud800"
 NOBODY = "tcp://127.0.0.1:1"
@@ -31,6 +31,19 @@ def test_a_text_fits_into_a_message() -> None:
         CrossTrainerCache(HALF)
     with pytest.raises(ValueError, match="dataset_id"):
         check_dataset_id(HALF)
+
+
+@pytest.mark.parametrize(
+    ("name", "ask"),
+    [("job", lambda text: audit(NOBODY, text, 0.05)), ("worker", lambda text: drain(NOBODY, text, 0.05))],
+)
+def test_who_is_asked_about_has_a_name(name: str, ask: Callable[[str], object]) -> None:
+    """An empty name, or one that no message could carry, is refused before anybody is asked; others are asked about."""
+    for text, objection in (("", "must not be empty"), (HALF, "UTF-8"), ("x" * 1001, "at most 1000 characters")):
+        with pytest.raises(ValueError, match=f"^`{name}` .*{objection}"):
+            ask(text)
+    with pytest.raises(UnavailableError):
+        ask("x")
 
 
 @pytest.mark.parametrize("name", ["job_name", "trainer_id", "dataset_id"])

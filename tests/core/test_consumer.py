@@ -113,11 +113,15 @@ def test_a_probe_is_answered() -> None:
     assert reader.all_of(m.ClientHeartbeat) == []
 
 
-def test_a_key_that_is_not_let_in_ends_the_iteration() -> None:
-    """With the reason, at once."""
+@pytest.mark.parametrize("error", ["PermissionDeniedError", "VersionMismatchError"])
+def test_who_is_not_heard_ends_the_iteration(error: str) -> None:
+    """With the reason, at once, and without a goodbye."""
     reader = Reader()
-    reader.feed(c.KeyRefused("another key"))
-    assert reader.sent(c.Finish) == c.Finish("PermissionDeniedError", "another key")
+    reader.feed(c.ShutOut(error, "another key or version"))
+    assert reader.sent(c.Finish) == c.Finish(error, "another key or version")
+    reader.feed(c.CloseRequested())
+    assert reader.all_of(c.Closed) == [c.Closed()]
+    assert reader.all_of(m.CloseIteration) == []
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -2,109 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from zmqdata.config import WorkerConfig
-from zmqdata.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
+from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
 from zmqdata.transport import addresses
 from zmqdata.transport.addresses import (
     announced_address,
     announced_host,
     bind_endpoint,
-    check_addresses,
-    endpoint_host,
     free_port,
     host_token,
     interface_addresses,
-    join_address,
     local_address_towards,
-    parse_service,
     resolve_host,
     somebody_listens,
-    split_address,
 )
-
-
-@pytest.mark.parametrize(
-    ("service", "endpoint"),
-    [
-        ("tcp://host:5050", "tcp://host:5050"),
-        ("host:5050", "tcp://host:5050"),
-        (("tcp", "host:5050"), "tcp://host:5050"),
-        ("[::1]:5050", "tcp://[::1]:5050"),
-        ("ipc:///run/dispatcher", "ipc:///run/dispatcher"),
-        (("ipc", "relative"), "ipc://relative"),
-    ],
-)
-def test_a_service_is_written_in_several_ways(service: Any, endpoint: str) -> None:
-    """A string with or without protocol, and a pair, stand for one endpoint."""
-    assert parse_service(service) == endpoint
-
-
-@pytest.mark.parametrize(
-    ("service", "text"),
-    [
-        (5050, "`service` must be a string"),
-        (None, "`service` must be a string"),
-        (b"tcp://a:1", "`service` must be a string"),
-        (("tcp", 5), "`service` must be a string"),
-        (("tcp", "a:1", "b"), "`service` must be a string"),
-        ("", "^`service` must not be empty$"),
-        (("", "a:1"), "`service` must not have an empty part"),
-        ("tcp://tcp://a:1", "Malformed `service` string has multiple '://'"),
-        ("://a:1", "Malformed `service` string has no protocol"),
-        ("tcp://a", "has no port; expected 'host:port', for example 'a:5050'"),
-        ("tcp://a:", "has no port"),
-        ("tcp://:5050", "no valid host"),
-        ("tcp://a b:1", "no valid host"),
-        ("tcp://a/b:1", "no valid host"),
-        ("tcp://a:0", "port '0'; expected a number between 1 and 65535"),
-        ("tcp://a:65536", "65536"),
-        ("tcp://a:http", "port 'http'"),
-        ("tcp://a:-1", "port '-1'"),
-        ("tcp://::1:5050", "IPv6 host in brackets"),
-        ("tcp://[::1]", "has no port"),
-        ("ipc://", "must have 1 to 107 bytes"),
-        ("ipc://" + "x" * 108, "got 108 bytes"),
-    ],
-)
-def test_a_service_that_cannot_be_is_refused(service: Any, text: str) -> None:
-    """Each malformed service is a ValueError that says what is wrong with it."""
-    with pytest.raises(ValueError, match=text):
-        parse_service(service)
-
-
-def test_an_unknown_protocol_is_not_found() -> None:
-    """A protocol that does not exist is named in the words of tf.data, with those that do."""
-    with pytest.raises(NotFoundError, match=r"No credentials factory .* for protocol grp\. .*tcp.*ipc"):
-        parse_service("grp://a:1")
-
-
-@given(st.text() | st.tuples(st.text(), st.text()))
-def test_any_text_is_parsed_or_refused(service: Any) -> None:
-    """Whatever is given as a service, the result is an endpoint or one of the two documented errors."""
-    with contextlib.suppress(ValueError, NotFoundError):
-        assert parse_service(service).startswith(("tcp://", "ipc://"))
-
-
-@given(st.ip_addresses().map(str), st.integers(1, 65535))
-def test_splitting_undoes_joining(host: str, port: int) -> None:
-    """Any IP address and port survive being written as one address."""
-    if "%" not in host:
-        assert split_address(join_address(host, port)) == (host, port)
-
-
-def test_only_tcp_endpoints_have_a_host() -> None:
-    """The host of an ipc endpoint is None."""
-    assert endpoint_host("ipc:///run/x") is None
-    assert endpoint_host("tcp://a:1") == "a"
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 300])
@@ -206,19 +121,3 @@ def test_taken_ports_are_passed_over_until_none_is_left() -> None:
             free_port("127.0.0.1", port, port)
         last = min(port + 200, 65535)
         assert port == 65535 or port < free_port("127.0.0.1", port, last) <= last
-
-
-def test_a_dispatcher_is_not_everywhere() -> None:
-    """A service at every host is refused; nothing could connect to it."""
-    with pytest.raises(ValueError, match=r"'\*' is every host"):
-        parse_service("tcp://*:5050")
-
-
-@pytest.mark.parametrize("address", ["0.0.0.0", "0.0.0.0:%port%", "*", "*:7000", "::", "[::]:7000", "%port%"])
-def test_what_nobody_can_connect_to_is_not_announced(address: str) -> None:
-    """An address for binding is no address for others."""
-    for name in ("worker_address", "data_transfer_address"):
-        given = address.replace("%port%", "%dts_port%") if name.startswith("data") else address
-        config = WorkerConfig("tcp://127.0.0.1:1", **{name: given}, data_transfer_port=7000)
-        with pytest.raises(ValueError, match="nobody can connect"):
-            check_addresses(config)

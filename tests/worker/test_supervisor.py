@@ -185,6 +185,17 @@ def test_a_configuration_error_ends_the_worker(signals: StopSignals) -> None:
 
 
 @pytest.mark.realprocess
+def test_a_child_of_another_version_than_the_dispatcher_is_not_replaced(signals: StopSignals) -> None:
+    """However long it was ready before: each successor would speak the same version."""
+    outdated = "import sys; print('ready x', flush=True); print('outdated Version mismatch'); sys.exit(2)"
+    said: list[str] = []
+    supervisor = Supervisor(children(outdated), said.append, signals)
+    with no_leaks():
+        assert supervisor.run() == 2
+    assert (said, supervisor.error) == (["x"], "Version mismatch")
+
+
+@pytest.mark.realprocess
 @pytest.mark.usefixtures("hasty")
 def test_a_child_that_never_gets_ready_is_given_up(signals: StopSignals) -> None:
     """After several deaths in a row without ever having been ready, the worker gives up with exit code 1."""

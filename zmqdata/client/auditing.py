@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from zmqdata import messages as m
-from zmqdata.client.calls import ask_dispatcher, check_timeout
+from zmqdata.client.calls import ask_dispatcher, check_name, check_timeout
 from zmqdata.errors import NotFoundError
 from zmqdata.settings import check_type
 
@@ -52,6 +52,7 @@ def audit(service: str, job: str, timeout: float = 10.0) -> list[dict[str, Any]]
     """
     check_timeout("timeout", timeout)
     check_type("job", job, str)
+    check_name("job", job)
     report = ask_dispatcher(service, lambda request: m.RequestAudit(request, job), m.AuditReported, timeout)
     found: list[dict[str, Any]] = msgspec.json.decode(report.audit)
     return found

@@ -14,6 +14,8 @@ import zmq
 
 from zmqdata import messages as m
 from zmqdata import wire
+from zmqdata.core.limits import MOST_CHARACTERS
+from zmqdata.endpoints import endpoint_host, parse_service
 from zmqdata.errors import (
     BY_NAME,
     DataServiceError,
@@ -21,9 +23,11 @@ from zmqdata.errors import (
     PermissionDeniedError,
     ProtocolError,
     UnavailableError,
+    VersionMismatchError,
 )
+from zmqdata.settings import check_text
 from zmqdata.transport import sockets
-from zmqdata.transport.addresses import endpoint_host, parse_service, resolve_host
+from zmqdata.transport.addresses import resolve_host
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keys import shown_key
 
@@ -67,6 +71,19 @@ def check_timeout(name: str, seconds: object) -> None:
         raise ValueError(f"`{name}` must be a positive number of seconds, got {seconds!r}")
 
 
+def check_name(name: str, text: str) -> None:
+    """Refuses a text by which no dispatcher would know anything.
+
+    Raises:
+        ValueError: it is empty, too long, or cannot be sent.
+    """
+    if not text:
+        raise ValueError(f"`{name}` must not be empty")
+    check_text(name, text)
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"`{name}` must have at most {MOST_CHARACTERS} characters, got {len(text)}: {text[:80]!r}...")
+
+
 def _say_nothing(message: object) -> Sequence[m.Message]:
     return ()
 
@@ -94,6 +111,7 @@ def call(
     Raises:
         UnavailableError: no dispatcher has answered in time.
         PermissionDeniedError: it does not let us in with our key.
+        VersionMismatchError: it speaks another version of the protocol.
         DataServiceError: the dispatcher refuses; the class is the one that it names.
     """
     socket, handshakes = sockets.control_dealer(client_context(), endpoint, shown_key(), role)
@@ -144,7 +162,7 @@ def _converse(
         if handshakes.monitor in ready and (reason := handshakes.news()):
             raise PermissionDeniedError(reason)
         if socket in ready:
-            found = _answer(socket.recv_multipart(), request)
+            found = _answer(socket.recv_multipart(), request, endpoint)
             if isinstance(found, answer):
                 return found
             if found is not None:
@@ -170,9 +188,11 @@ def likely_cause(endpoint: str) -> str:
     return "Is it running, and can this machine reach it?"
 
 
-def _answer(frames: list[bytes], request: str) -> object:
+def _answer(frames: list[bytes], request: str, endpoint: str) -> object:
     try:
         message: Any = wire.to_client.control(frames)
+    except VersionMismatchError as error:
+        raise VersionMismatchError(f"{error}. The peer is the server at {endpoint}.") from None
     except ProtocolError as error:
         log.warning("dropped a message that claims to be from the dispatcher: %s", error)
         return None

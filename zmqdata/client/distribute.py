@@ -27,11 +27,12 @@ from zmqdata.client.repeating import Repetitions
 from zmqdata.core.consumer import ConsumerProfile
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.arguments import optional_spec
+from zmqdata.endpoints import parse_service
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.nodes import Infer, Node
 from zmqdata.pipelines import ShippedSource
 from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
-from zmqdata.transport.addresses import host_token, parse_service
+from zmqdata.transport.addresses import host_token
 from zmqdata.transport.local import local_workers, token_of_process
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from zmqdata import messages as m
-from zmqdata.client.calls import ask_dispatcher, check_timeout, status
+from zmqdata.client.calls import ask_dispatcher, check_name, check_timeout, status
 from zmqdata.settings import check_type
 
 POLL = 0.2
@@ -38,6 +38,7 @@ def drain(service: str, worker: str, timeout: float = 15.0) -> tuple[list[str], 
     """
     check_timeout("timeout", timeout)
     check_type("worker", worker, str)
+    check_name("worker", worker)
     ends = time.monotonic() + timeout
     told = ask_dispatcher(service, lambda request: m.DrainWorker(request, worker), m.DrainStarted, timeout)
     there = set(told.workers)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zmqdata.blocks import validate_compression
-from zmqdata.client.calls import check_timeout
+from zmqdata.client.calls import check_name, check_timeout
 from zmqdata.client.policies import ShardingPolicy, parse_processing_mode
 from zmqdata.core.admission import ON_POISON
-from zmqdata.core.limits import MOST_CHARACTERS, MOST_CONSUMERS, MOST_TASKS
+from zmqdata.core.limits import MOST_CONSUMERS, MOST_TASKS
 from zmqdata.dataset.seeds import given_seed
+from zmqdata.endpoints import parse_service
 from zmqdata.errors import InvalidArgumentError, NotFoundError
-from zmqdata.settings import check_text
-from zmqdata.transport.addresses import parse_service
 
 TRANSPORTS = {
     None: ("shm", "ipc", "tcp"),
@@ -52,7 +51,7 @@ class CrossTrainerCache:
                 f"tf.data service cross-trainer cache requires a non-empty trainer ID. Got {self.trainer_id!r}: name "
                 "the training job, for example CrossTrainerCache(trainer_id='run-1')"
             )
-        _check_name("trainer_id", self.trainer_id)
+        check_name("trainer_id", self.trainer_id)
 
 
 @dataclass(frozen=True)
@@ -183,20 +182,11 @@ def _check_placement(options: ReadOptions) -> None:
         )
 
 
-def _check_name(name: str, text: str) -> None:
-    """Refuses a text by which no dispatcher would know anything."""
-    check_text(name, text)
-    if len(text) > MOST_CHARACTERS:
-        raise ValueError(f"`{name}` must have at most {MOST_CHARACTERS} characters, got {len(text)}: {text[:80]!r}...")
-
-
 def _check_job_name(job_name: object) -> None:
     if job_name is not None and not isinstance(job_name, str):
         raise ValueError(f"`job_name` must be a string, but `job_name` was of type {type(job_name)}: {job_name!r}")
-    if job_name == "":
-        raise ValueError("`job_name` must not be empty")
     if isinstance(job_name, str):
-        _check_name("job_name", job_name)
+        check_name("job_name", job_name)
 
 
 def _check_count(name: str, count: object) -> None:
@@ -303,4 +293,4 @@ def check_dataset_id(dataset_id: object) -> None:
     """
     if not isinstance(dataset_id, str) or not dataset_id:
         raise ValueError(f"`dataset_id` must be a non-empty string, got {dataset_id!r}")
-    _check_name("dataset_id", dataset_id)
+    check_name("dataset_id", dataset_id)

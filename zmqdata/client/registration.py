@@ -14,6 +14,7 @@ from zmqdata.client.calls import ask_dispatcher, call, new_request
 from zmqdata.client.registering import Upload
 from zmqdata.core.admission import changed_content
 from zmqdata.dataset import Dataset
+from zmqdata.endpoints import parse_service
 from zmqdata.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -24,7 +25,6 @@ from zmqdata.errors import (
 from zmqdata.nodes import Node, known_spec, split_sources
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
 from zmqdata.specs import UNKNOWN_CARDINALITY, decode_spec, encode_spec, specs_agree
-from zmqdata.transport.addresses import parse_service
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from zmqdata.client.distribute import DISPATCHER_TIMEOUT
 from zmqdata.client.options import check_failures
 from zmqdata.client.registration import registration_of
 from zmqdata.dataset import Dataset
+from zmqdata.endpoints import parse_service
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.files import whole_path
 from zmqdata.pipelines import ShippedSource
 from zmqdata.settings import check_text
 from zmqdata.specs import INFINITE_CARDINALITY
-from zmqdata.transport.addresses import parse_service
 
 
 def distributed_save(

@@ -28,7 +28,14 @@ from zmqdata.client.delivery import Delivery, End
 from zmqdata.client.memories import Memories
 from zmqdata.client.servers import Servers
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
-from zmqdata.errors import DataServiceError, FailedPreconditionError, ProtocolError, UnavailableError
+from zmqdata.errors import (
+    DataServiceError,
+    FailedPreconditionError,
+    PermissionDeniedError,
+    ProtocolError,
+    UnavailableError,
+    VersionMismatchError,
+)
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.messages import LeftOutElement, encode_checkpoint, shown_name
 from zmqdata.transport import sockets
@@ -81,7 +88,7 @@ class ReaderShell:
             self._key,
             profile.service,
             self._receive,
-            lambda reason: self._handle(c.KeyRefused(reason)),
+            lambda reason: self._handle(c.ShutOut(PermissionDeniedError.__name__, reason)),
         )
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
@@ -217,16 +224,25 @@ class ReaderShell:
             frames = socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return False
-        try:
-            message = wire.to_client.control(frames)
-        except ProtocolError as error:
-            self.rejects.count(peer, "a control connection", str(error))
+        event = self._understood(frames, peer)
+        if event is None:
             return True
-        self._handle(c.Received(peer, message))
+        self._handle(event)
         if self._unanswered and (self.is_decided or self.core.telling.awaited):
             self._unanswered = False
             self._answered.put(None)
         return True
+
+    def _understood(self, frames: list[bytes], peer: c.Peer) -> c.Received | c.ShutOut | None:
+        """What a message tells; None: it is dropped, as all that whoever has the port of a lost worker may say."""
+        try:
+            return c.Received(peer, wire.to_client.control(frames))
+        except ProtocolError as error:
+            self.rejects.count(peer, "a control connection", str(error))
+            if peer != c.DISPATCHER or not isinstance(error, VersionMismatchError):
+                return None
+            text = f"{error}. The peer is the dispatcher at {self.core.profile.service}."
+            return c.ShutOut(type(error).__name__, text)
 
     def _send(self, command: c.Send) -> None:
         try:

@@ -13,7 +13,6 @@ from zmqdata.cluster.processes import STOP_SECONDS, ServerProcess
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.settings import check_int, check_type, flag_of, opposite, shown
-from zmqdata.transport.addresses import check_addresses
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.forks import check_process
 from zmqdata.transport.keys import shown_settings
@@ -216,11 +215,11 @@ def _check_names(options: Mapping[str, Any]) -> None:
 
 def _check_together(dispatcher: DispatcherConfig, worker: WorkerConfig, workers: int) -> None:
     """Refuses what the two kinds of servers could not do together, or not even apart."""
-    check_addresses(worker)
     if worker.heartbeat_interval_ms >= dispatcher.worker_timeout_ms:
         raise ValueError(
             f"`heartbeat_interval_ms`={worker.heartbeat_interval_ms} must be shorter than `worker_timeout_ms`="
-            f"{dispatcher.worker_timeout_ms}: the dispatcher would hear of a worker too seldom to know that it lives"
+            f"{dispatcher.worker_timeout_ms}: so long a dispatcher that was started again waits for its workers, which "
+            "speak to it with their next heartbeat; it would give them up before"
         )
     if worker.announced_port and workers > 1:
         raise ValueError(

@@ -47,9 +47,13 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRefused:
-    """Event: a server does not let us in with our key, and will not. ``text`` says why."""
+class ShutOut:
+    """Event: a server does not hear us, and will not: it knows neither our key nor, perhaps, our protocol.
 
+    ``error`` and ``text``: with what to end.
+    """
+
+    error: str
     text: str
 
 

@@ -91,7 +91,7 @@ class ConsumerCore:
             c.LinkBroken: lambda event, now: self.links.broken(event, now),
             c.MemoryMapped: lambda event, now: self.links.mapped(event, now),
             c.Wanted: lambda event, now: self.telling.wanted(),
-            c.KeyRefused: lambda event, now: self._shut_out(event.text, now),
+            c.ShutOut: lambda event, now: self._shut_out(event.error, event.text, now),
             c.CloseRequested: lambda event, now: self._close(now),
         }
         self._messages: dict[type[m.Message], Callable[[Any, float], object]] = {
@@ -234,7 +234,7 @@ class ConsumerCore:
         if message.request != self.client:
             return
         if message.error == PermissionDeniedError.__name__:
-            self._shut_out(message.text, now)
+            self._shut_out(message.error, message.text, now)
         elif self.finished:
             return
         elif message.given_up and self.opened:
@@ -373,9 +373,9 @@ class ConsumerCore:
                 self._do(c.Finish(error, text, failure))
             self.links.tend((), now)
 
-    def _shut_out(self, text: str, now: float) -> None:
+    def _shut_out(self, error: str, text: str, now: float) -> None:
         """Ends without a goodbye: whatever we say is not heard."""
-        self._finish(PermissionDeniedError.__name__, text, now)
+        self._finish(error, text, now)
         self._leaving = True
         self._iteration_closed(m.IterationClosed(self.client), now)
 

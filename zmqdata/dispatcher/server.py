@@ -32,20 +32,21 @@ from zmqdata.dispatcher.records import Records
 from zmqdata.dispatcher.savefolders import SaveFolders, check_save
 from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.dispatcher.store import PipelineStore
-from zmqdata.errors import InvalidArgumentError, NotFoundError, ProtocolError, UnavailableError
+from zmqdata.endpoints import split_address
+from zmqdata.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    ProtocolError,
+    UnavailableError,
+    VersionMismatchError,
+)
 from zmqdata.files import whole_path
 from zmqdata.keysettings import WITHOUT_KEY
 from zmqdata.nodes import matching_files
 from zmqdata.settings import check_type
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
-from zmqdata.transport.addresses import (
-    announced_address,
-    bind_endpoint,
-    host_addresses,
-    is_loopback,
-    split_address,
-)
+from zmqdata.transport.addresses import announced_address, bind_endpoint, host_addresses, is_loopback
 from zmqdata.transport.handshakes import Strangers
 from zmqdata.transport.keys import key_for
 from zmqdata.transport.lifecycle import Server
@@ -187,6 +188,8 @@ class DispatcherShell:
             message = wire.to_dispatcher.control([frame.buffer for frame in frames])
         except ProtocolError as error:
             self._drop(frames, str(error))
+            if isinstance(error, VersionMismatchError) and self.access.sender(frames) is not None:
+                self._send(c.Send(peer, wire.NOTICE))
             return True
         objection = self.access.objection(frames, message)
         if objection:

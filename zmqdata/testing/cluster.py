@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zmqdata.cluster.processes import ServerProcess
-from zmqdata.transport.addresses import split_address
+from zmqdata.endpoints import split_address
 
 DEADLINE = 10.0
 POLL = 0.01

@@ -54,6 +54,7 @@ class Server(ABC, Generic[ShellT]):
         self._shell: ShellT | None = None
         self._owner = os.getpid()
         self._stopped = threading.Event()
+        self._over = threading.Event()  # nobody need wait for its end: it has been stopped, or cannot do what it is for
         self._lock = threading.Lock()
         check_type("start", start, bool)
         if start:
@@ -110,6 +111,7 @@ class Server(ABC, Generic[ShellT]):
                 self._before_goodbye(shell)
                 self._end()
             self._stopped.set()
+            self._over.set()
 
     def _before_goodbye(self, shell: ShellT) -> None:
         """What is left to do in a shell that is told to stop, before its peers hear of it."""
@@ -124,7 +126,7 @@ class Server(ABC, Generic[ShellT]):
         check_wait("timeout", timeout)
         if self._own_shell() is None and not self._stopped.is_set():
             raise RuntimeError(f"This {type(self).__name__} was not started; call start() before join()")
-        return self._stopped.wait(waitable(timeout))
+        return self._over.wait(waitable(timeout))
 
     def __enter__(self) -> Self:
         return self

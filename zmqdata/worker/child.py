@@ -12,7 +12,7 @@ import sys
 from typing import TextIO
 
 from zmqdata.config import WorkerConfig
-from zmqdata.errors import DataServiceError
+from zmqdata.errors import DataServiceError, VersionMismatchError
 from zmqdata.transport.addresses import free_port
 from zmqdata.worker.crumbs import CrumbFile
 from zmqdata.worker.lifetime import StopSignals, die_with_parent, exit_within, watch_lifeline
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
         crumbs.limit_memory(limits.memory)
         run_worker(WorkerConfig(**assignment["config"]), stop, report, crumbs, limits.tasks)
     except (DataServiceError, OSError, ValueError) as error:
-        print("error", one_line(error), file=report, flush=True)
+        print(last_words(error), file=report, flush=True)
         code = CONFIGURATION_ERROR
     # Pipelines may have left threads that nobody can end.
     exit_within(LAST_SECONDS, code)
@@ -84,6 +84,16 @@ def run_worker(
     finally:
         crumbs.end()
         server.stop()
+
+
+def last_words(error: BaseException) -> str:
+    """The report of what a child ends with, which says too whether another one could do better.
+
+    Example:
+        >>> last_words(ValueError("no")), last_words(VersionMismatchError("no"))
+        ('error no', 'outdated no')
+    """
+    return f"{'outdated' if isinstance(error, VersionMismatchError) else 'error'} {one_line(error)}"
 
 
 def one_line(error: BaseException) -> str:

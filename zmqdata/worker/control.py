@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import zmq
@@ -11,7 +11,7 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.config import WorkerConfig
-from zmqdata.errors import ProtocolError
+from zmqdata.errors import DataServiceError, PermissionDeniedError, ProtocolError, VersionMismatchError
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access
 from zmqdata.transport.addresses import bind_endpoint
@@ -34,7 +34,7 @@ class ControlSockets:
         access: knows who may say what.
         rejects: counts what may not come.
         received: takes a message and who has sent it.
-        refused: takes the reason for which the dispatcher does not let us in.
+        refused: takes the reason for which the dispatcher does not let us in, or cannot be talked to.
 
     Attributes:
         bound: the endpoint on which clients are heard.
@@ -52,13 +52,14 @@ class ControlSockets:
         access: Access,
         rejects: Rejects,
         received: Callable[[c.Peer, m.Message], None],
-        refused: Callable[[str], None],
+        refused: Callable[[DataServiceError], None],
     ) -> None:
         self._access = access
         self._loop = loop
         self._rejects = rejects
         self._received = received
         self._refused = refused
+        self._endpoint = endpoint
         key: Key | None = access.keyring.key
         bind_to = bind_endpoint(config.host, config.port)
         most = sockets.MAX_CLIENT_BYTES
@@ -93,6 +94,8 @@ class ControlSockets:
             message = wire.to_worker.control([frame.buffer for frame in frames])
         except ProtocolError as error:
             self._rejects.drop(self._loop, socket, sockets.sender(frames), where, str(error))
+            if isinstance(error, VersionMismatchError):
+                self._tell_version(peer, frames, error)
             return True
         is_client = peer != c.DISPATCHER
         objection = self._access.objection(frames, message) if is_client else ""
@@ -104,10 +107,17 @@ class ControlSockets:
             self._received(peer, message)
         return True
 
+    def _tell_version(self, peer: c.Peer, frames: Sequence[Any], error: VersionMismatchError) -> None:
+        """Says so to a client, who has connected; we have connected to the dispatcher, and say nothing more to it."""
+        if peer == c.DISPATCHER:
+            self._refused(VersionMismatchError(f"{error}. The peer is the dispatcher at {self._endpoint}."))
+        elif self._access.sender(frames) is not None:
+            self.send(c.Send(peer, wire.NOTICE))
+
     def _shake_hands(self) -> bool:
         reason = self._handshakes.news()
         if reason:
-            self._refused(reason)
+            self._refused(PermissionDeniedError(reason))
         return reason is not None
 
     def close(self) -> None:

@@ -21,17 +21,11 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.blocks import whole
-from zmqdata.config import DATA_PORT_MARK, DATA_TRANSPORTS, PORT_MARK, WorkerConfig
+from zmqdata.config import DATA_TRANSPORTS, WorkerConfig
+from zmqdata.endpoints import DATA_PORT_MARK, PORT_MARK, join_address, split_address
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.transport import sockets
-from zmqdata.transport.addresses import (
-    announced_address,
-    announced_host,
-    bind_endpoint,
-    host_token,
-    join_address,
-    split_address,
-)
+from zmqdata.transport.addresses import announced_address, announced_host, bind_endpoint, host_token
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.keys import Key
 from zmqdata.transport.local import Handover, token_of_process

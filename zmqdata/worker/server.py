@@ -18,21 +18,15 @@ from zmqdata.commands import saves as s
 from zmqdata.config import WorkerConfig
 from zmqdata.core.draining import DRAIN_SECONDS
 from zmqdata.core.worker import WorkerCore, WorkerProfile
-from zmqdata.errors import BY_NAME, DataServiceError
+from zmqdata.endpoints import parse_service, split_address
+from zmqdata.errors import DataServiceError, named_error
 from zmqdata.failures import encode_failure
 from zmqdata.keysettings import WITHOUT_KEY
 from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.settings import check_type, check_wait
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
-from zmqdata.transport.addresses import (
-    announced_address,
-    check_addresses,
-    is_loopback,
-    parse_service,
-    somebody_listens,
-    split_address,
-)
+from zmqdata.transport.addresses import announced_address, is_loopback, somebody_listens
 from zmqdata.transport.keys import key_for
 from zmqdata.transport.lifecycle import Server, waitable
 from zmqdata.transport.local import announce_worker, withdraw_worker
@@ -67,11 +61,13 @@ class WorkerShell:
         config: addresses and limits.
         crumbs: where pipelines note what they are at, and where is told of deaths before.
         max_tasks: how many tasks it has before it drains; 0: any number.
+        hopeless: is set when the dispatcher refuses it.
     """
 
-    def __init__(self, config: WorkerConfig, crumbs: CrumbFile, max_tasks: int = 0) -> None:
+    def __init__(self, config: WorkerConfig, crumbs: CrumbFile, max_tasks: int, hopeless: threading.Event) -> None:
         self.crumbs = crumbs
         self._max_tasks = max_tasks
+        self._hopeless = hopeless
         self.context = sockets.new_context()
         try:
             self._open(config, parse_service(config.dispatcher_address))
@@ -99,14 +95,7 @@ class WorkerShell:
         )
         self.access = Access(self.context, self.loop, Keyring(key), self.rejects, self.links.is_client)
         self.control = ControlSockets(
-            self.context,
-            self.loop,
-            config,
-            endpoint,
-            self.access,
-            self.rejects,
-            self._received,
-            lambda reason: self._refused(c.Finish("PermissionDeniedError", reason)),
+            self.context, self.loop, config, endpoint, self.access, self.rejects, self._received, self._refused
         )
         port = split_address(self.control.bound.partition("://")[2])[1]
         self.address = f"tcp://{announced_address(config.host, config.worker_address, endpoint, port)}"
@@ -146,7 +135,7 @@ class WorkerShell:
             c.Push: self.links.push,
             s.WriteBlock: self.chunks.write,
             s.CloseChunk: self.chunks.close_chunk,
-            c.Finish: self._refused,
+            c.Finish: lambda command: self._refused(named_error(command.error, command.text)),
         }
         announce_worker(self.address)
 
@@ -278,9 +267,10 @@ class WorkerShell:
         if runner is not None:
             act(runner)
 
-    def _refused(self, command: c.Finish) -> None:
-        self.refusal = BY_NAME.get(command.error, DataServiceError)(command.text)
+    def _refused(self, error: DataServiceError) -> None:
+        self.refusal = error
         self.registered.set()
+        self._hopeless.set()
 
 
 def _profile(config: WorkerConfig, address: str, deaths: tuple[m.Death, ...], max_tasks: int) -> WorkerProfile:
@@ -328,14 +318,13 @@ class WorkerServer(Server[WorkerShell]):
 
     def __init__(self, config: WorkerConfig, start: bool = True) -> None:
         check_type("config", config, WorkerConfig)
-        check_addresses(config)
         self._config = config
         self._crumbs: CrumbFile | None = None
         self._max_tasks = 0
         super().__init__(start)
 
     def _open(self) -> WorkerShell:
-        return WorkerShell(self._config, self._crumbs or CrumbFile(), self._max_tasks)
+        return WorkerShell(self._config, self._crumbs or CrumbFile(), self._max_tasks, self._over)
 
     def live_for(self, crumbs: CrumbFile, max_tasks: int) -> None:
         """Has pipelines note what they are at where a supervisor finds it, and drains after so many tasks (0: never).
@@ -368,6 +357,17 @@ class WorkerServer(Server[WorkerShell]):
         if self._config.shutdown_quiet_period_ms:
             shell.loop.post(shell.fall_quiet)
             shell.emptied.wait(self._config.shutdown_quiet_period_ms / 1000)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Waits until it is stopped; False when it still runs after ``timeout`` seconds, None: however long it takes.
+
+        Raises:
+            DataServiceError: the dispatcher refuses this worker, or has been away for too long; the text says why.
+        """
+        over, shell = super().join(timeout), self._shell
+        if over and not self._stopped.is_set() and shell is not None and shell.refusal is not None:
+            raise shell.refusal
+        return over
 
     @property
     def address(self) -> str:

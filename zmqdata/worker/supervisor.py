@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from zmqdata.config import DATA_PORT_MARK, PORT_MARK, WorkerConfig
+from zmqdata.config import WorkerConfig
+from zmqdata.endpoints import DATA_PORT_MARK, PORT_MARK
 from zmqdata.worker.accounts import Account, environment_of, rights_of
 from zmqdata.worker.crumbs import CrumbFile, Note, make_file
 from zmqdata.worker.lifetime import StopSignals, describe_exit
@@ -51,7 +52,8 @@ class Child:
     """A place for one child process and what is known of whoever is in it.
 
     ``untold``: deaths that no child has told yet. ``stuck``: what the present one is killed for. ``leaves``: it was
-    told to, and nobody takes its place. ``retires``: it has had its tasks, and somebody does.
+    told to, and nobody takes its place. ``retires``: it has had its tasks, and somebody does. ``outdated``: as all that
+    would take its place, it does not speak the dispatcher's version of the protocol.
     """
 
     index: int
@@ -63,6 +65,7 @@ class Child:
     was_ready: bool = False
     leaves: bool = False
     retires: bool = False
+    outdated: bool = False
     deaths: int = 0
     restart_at: float = field(default=0.0)
     untold: list[dict[str, Any]] = field(default_factory=list)
@@ -301,8 +304,8 @@ class Supervisor:
             child.leaves = True
         elif kind == "retiring":
             child.retires = True
-        elif kind == "error":
-            child.error = text
+        elif kind in ("error", "outdated"):
+            child.error, child.outdated = text, kind == "outdated"
 
     def _mourn(self, child: Child, returncode: int) -> int | None:
         """Takes note of a death; returns an exit code when the worker cannot go on."""
@@ -313,7 +316,7 @@ class Supervisor:
         elif child.crumbs.starved:
             how = f"needed more memory than its limit of {shown_bytes(child.crumbs.starved)}"
         self._remember(child, returncode, how)
-        if returncode == CONFIGURATION_ERROR and not child.was_ready:
+        if returncode == CONFIGURATION_ERROR and (child.outdated or not child.was_ready):
             self.error = child.error or "a child could not start; see the lines above"
             return CONFIGURATION_ERROR
         if child.leaves:

@@ -1,0 +1,47 @@
+"""A dispatcher of another version of the protocol, as far as it takes to be recognised. Uses nothing of the package."""
+
+from __future__ import annotations
+
+import threading
+
+import zmq
+
+FIRST_FRAME = b"ZD2"
+
+
+class ForeignDispatcher:
+    """Answers every message with one of its own version, of a form that only that version knows; it has no key.
+
+    Args:
+        address: where to listen, ``"tcp://host:port"``; without a port on any free one.
+
+    Attributes:
+        target: where it listens.
+        heard: how many messages it has got.
+    """
+
+    def __init__(self, address: str = "tcp://127.0.0.1:*") -> None:
+        self._context = zmq.Context()
+        self._context.linger = 0
+        self._router = self._context.socket(zmq.ROUTER)
+        self._router.bind(address)
+        self.target = self._router.get_string(zmq.LAST_ENDPOINT)
+        self.heard = 0
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._answer_all, daemon=True)
+        self._thread.start()
+
+    def _answer_all(self) -> None:
+        while not self._ending.is_set():
+            if self._router.poll(20):
+                peer, *_ = self._router.recv_multipart()
+                self.heard += 1
+                self._router.send_multipart([peer, FIRST_FRAME, b"\xc1", b"and a frame more"])
+
+    def __enter__(self) -> ForeignDispatcher:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ending.set()
+        self._thread.join()
+        self._context.destroy(linger=0)
