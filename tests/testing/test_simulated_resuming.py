@@ -43,3 +43,8 @@ def test_an_element_that_nobody_had_breaks_a_law() -> None:
     had.popitem()
     with pytest.raises(LawBroken, match=r"missing \[\(.*\], surplus \[\]"):
         scenario.run()
+
+
+def test_states_of_several_attempts_keep_what_each_of_them_needs() -> None:
+    """A later state may need an earlier split, if another attempt took it: none is forgotten before all are known."""
+    ResumingScenario(719).run()
