@@ -76,14 +76,15 @@ def stream(cluster: LocalCluster, count: int, name: str, work: int = 0, **option
     return iter(dataset.apply(distribute("distributed_epoch", cluster.target, name, **options)))
 
 
-def measure_death(number: int, **options: Any) -> dict[str, float]:
-    """One of two workers is killed while a loop reads as fast as it can."""
+def measure_death(number: int, ordered: bool = False) -> dict[str, float]:
+    """One of two workers is killed while a loop reads as fast as it can; ``ordered``: a job that promises an order."""
     with LocalCluster(2) as cluster:
         found: Counter[int] = Counter()
+        astray = 0
         gaps: list[tuple[float, float]] = []
         killed: list[float] = []
         noticed: list[float] = []
-        elements = stream(cluster, ELEMENTS, f"death-{number}", work=200, **options)
+        elements = stream(cluster, ELEMENTS, f"death-{number}", work=200, deterministic=ordered)
         victim = cluster.workers[number % 2]
         assert isinstance(victim, ServerProcess)
 
@@ -96,22 +97,26 @@ def measure_death(number: int, **options: Any) -> dict[str, float]:
 
         killer = threading.Thread(target=kill)
         last = time.perf_counter()
-        for element in elements:
+        for place, element in enumerate(elements):
             now = time.perf_counter()
             if now - last > 0.02:
                 gaps.append((last, now - last))
             last = now
+            # Split k is of task k modulo their number, and one element of each is taken in turn: they come as numbered.
+            astray += int(element[0]) != place
             found[int(element[0])] += 1
             if len(found) == ELEMENTS // 4 and not killer.ident:
                 killer.start()
         killer.join()
     behind = [gap for at, gap in gaps if at + gap >= killed[0]]
-    return {
-        "seconds until a killed worker is noticed": noticed[0] - killed[0],
-        "longest pause of the training loop, in seconds": max(behind, default=0.0),
-        "elements lost": float(ELEMENTS - len(found)),
-        "elements that came twice": float(sum(found.values()) - len(found)),
+    where = " where an order is promised" if ordered else ""
+    measured = {
+        f"seconds until a killed worker is noticed{where}": noticed[0] - killed[0],
+        f"longest pause of the training loop{where}, in seconds": max(behind, default=0.0),
+        f"elements lost{where}": float(ELEMENTS - len(found)),
+        f"elements that came twice{where}": float(found.total() - len(found)),
     }
+    return measured | ({"elements out of place": float(astray)} if ordered else {})
 
 
 def measure_frozen(number: int) -> dict[str, float]:
@@ -254,6 +259,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     found = repeated(measure_death, arguments.rounds)
+    found |= repeated(lambda number: measure_death(number, ordered=True), arguments.rounds)
     found |= repeated(measure_frozen, 1)
     found |= repeated(measure_cut, max(3, arguments.rounds))
     found |= repeated(lambda number: measure_restart(), arguments.rounds)

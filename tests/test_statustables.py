@@ -149,6 +149,6 @@ def test_what_became_of_a_job() -> None:
         "duplicates dropped 7",
         "elements left out 8",
         "to client 0123456789ab 1,234",
-        "steps of consumer 0 10",
-        "steps of consumer 1 11",
+        "to consumer 0 10",
+        "to consumer 1 11",
     }

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from zmqdata.testing.checks import LawBroken
 from zmqdata.testing.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
+from zmqdata.testing.resuming import ResumingScenario
 from zmqdata.testing.saving import SavingPoisonScenario, SavingScenario
 from zmqdata.testing.scenario import PoisonScenario, Scenario
 
@@ -25,6 +26,7 @@ KINDS: dict[str, Callable[[int], Scenario]] = {
     "coordinated-poison": CoordinatedPoisonScenario,
     "saving": SavingScenario,
     "saving-poison": SavingPoisonScenario,
+    "resuming": ResumingScenario,
 }
 EVERY = 30.0
 

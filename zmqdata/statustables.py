@@ -65,8 +65,8 @@ def _audit_table(found: Mapping[str, Any]) -> Table:
     }
     for client in found["clients"]:
         rows[f"to client {client['client'][:12]}"] = f"{client['delivered']:,}"
-    for number, steps in enumerate(found["consumers"]):
-        rows[f"steps of consumer {number}"] = f"{steps:,}"
+    for number, delivered in enumerate(found["consumers"]):
+        rows[f"to consumer {number}"] = f"{delivered:,}"
     table.add_column()
     table.add_column(justify="right")
     for name, shown in rows.items():

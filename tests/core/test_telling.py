@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.reading import Reading
@@ -157,4 +159,24 @@ def test_at_the_end_is_told_how_many_are_missing() -> None:
     ((level, text),) = listener.said
     assert level == "warning"
     assert text.startswith("job 'job', repetition 2, is over without 5 elements that workers could not make")
+    assert "as the pipeline wants it (on_error='skip')" in text
+    assert "on_poison" not in text
     assert "zmqdata status --worker ADDRESS" in text
+
+
+@pytest.mark.parametrize(("missing", "who"), [(2, "'skip') wants it"), (3, "or the pipeline (on_error")])
+def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str) -> None:
+    """Those that bring their worker down are missing by on_poison; on_error is named only if there are more."""
+    said: list[object] = []
+    telling = Telling("job", 2, m.Reader(), "tcp://d:1", 60.0, said.append)
+    poison = tuple(m.LeftOutElement(1, number, "map(f)", "died") for number in (7, 8))
+    telling.tell_poison(m.TaskList(1, (), False, left_out=poison))
+    telling.left_out[1] = missing
+    telling.tell_left_out()
+    note = said[-1]
+    assert isinstance(note, c.Note)
+    assert f"is over without {missing} elements" in note.text
+    assert who in note.text
+    assert "as the job (on_poison='skip')" in note.text
+    assert ("on_error" in note.text) == (missing > 2)
+    assert "2 that bring their worker down are in the iterator's quarantine" in note.text

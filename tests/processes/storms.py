@@ -1,6 +1,7 @@
 """Storms over real processes: workers, dispatcher and training loops are killed, stopped and asked to end at random.
 
-What must hold all the same is checked at the end: ``Storm.run``.
+Asked to end (SIGTERM), a server ends in good order and in time. A training loop that is reports what it was handed, so
+none of that comes to another one. What must hold besides is checked at the end: ``Storm.run``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.processes.loops import TrainingLoop, check, handed_out
-from zmqdata import LocalCluster
+from zmqdata import LocalCluster, audit
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.testing.cluster import await_condition, descendants
 
@@ -83,8 +84,17 @@ class Storm:
 
     def end_worker(self) -> None:
         worker = self._worker()
-        worker.stop()
+        self._end(worker)
         worker.restart()
+
+    def end_dispatcher(self) -> None:
+        self._end(self._dispatcher())
+        self._pause()
+        self._dispatcher().restart()
+
+    def _end(self, server: ServerProcess) -> None:
+        server.stop()
+        assert server.exit_code == 0, f"{server.module} ended with {server.exit_code} after SIGTERM"
 
     def kill_dispatcher(self) -> None:
         self._dispatcher().kill()
@@ -108,6 +118,12 @@ class Storm:
             loop.kill()
             self.add_loop(loop.consumer)
 
+    def end_loop(self) -> None:
+        loop = self._running()
+        if loop is not None:
+            loop.end()
+            self.add_loop(loop.consumer)
+
     def freeze_loop(self) -> None:
         loop = self._running()
         if loop is not None:
@@ -127,8 +143,9 @@ class Storm:
 
     @property
     def _misfortunes(self) -> list[Any]:
-        one = [self.kill_worker, self.kill_child, self.end_worker, self.kill_dispatcher, self.kill_both]
-        return [*one, self.freeze_server, self.kill_loop, self.freeze_loop]
+        servers = [self.kill_worker, self.kill_child, self.end_worker, self.kill_dispatcher, self.kill_both]
+        servers += [self.end_dispatcher, self.freeze_server]
+        return [*servers, self.kill_loop, self.kill_loop, self.end_loop, self.freeze_loop]
 
     # --- and how it ends
 
@@ -137,7 +154,7 @@ class Storm:
         with self.cluster:
             try:
                 self._run()
-                check(self.kind, self.count, self.loops)
+                check(self.kind, self.count, self.loops, self._audit())
                 self._check_reported()
             except BaseException as error:
                 logs = "".join(server.log[-3000:] for server in [self._dispatcher(), *self.cluster.workers])
@@ -162,6 +179,18 @@ class Storm:
             # Without a dispatcher who is done goes: somebody must have what a loop that was killed had not reported.
             self.add_loop()
             await_condition(lambda: all(loop.has_ended() for loop in self.loops), PATIENCE, "the end of the last one")
+
+    def _audit(self) -> dict[str, Any]:
+        """What the dispatcher has counted, when it has all reports."""
+        found: dict[str, Any] = {}
+
+        def is_finished() -> bool:
+            [one] = audit(self.cluster.target, "storm", PATIENCE)
+            found.update(one)
+            return found["finished"]
+
+        await_condition(is_finished, PATIENCE, "all reports")
+        return found
 
     @property
     def _is_blind(self) -> bool:

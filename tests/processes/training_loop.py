@@ -1,15 +1,18 @@
 """A training loop as a process of its own, which writes down what it is handed: ``python training_loop.py``.
 
-Killed at any point, it leaves whole records of 16 bytes: the number of an element, and when it was handed out.
+Killed at any point, it leaves whole records of 16 bytes: the number of an element, and when it was handed out; and
+beside them, in a file of its own, the name of its client. At SIGTERM it ends behind the element that it has.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,10 +52,17 @@ def distributed(target: str, kind: str, count: int, consumer: int) -> Dataset:
 
 def main(target: str, kind: str, count: str, consumer: str, path: str, pace: str = "0") -> None:
     """Writes down each element and then is busy for ``pace`` seconds, as one that trains."""
+    asked_to_end = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
     out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    elements: Any = iter(distributed(target, kind, int(count), int(consumer)))
+    # What the dispatcher says of clients it says by names that they do not tell.
+    Path(path).with_suffix(".client").write_text(elements._profile.client)
     train = threading.Event()
-    for element in distributed(target, kind, int(count), int(consumer)):
+    for element in elements:
         os.write(out, RECORD.pack(int(element[0]), time.monotonic_ns()))
+        if asked_to_end.is_set():
+            return
         if float(pace):
             train.wait(float(pace))
 

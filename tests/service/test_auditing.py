@@ -58,6 +58,20 @@ def test_elements_that_are_left_out_are_counted(cluster: LocalCluster) -> None:
     assert found["elements"]["delivered"] == 40
 
 
+@pytest.mark.parametrize(("count", "tasks"), [(0, 16), (300, 16), (301, 5)])
+def test_the_only_reader_of_a_promised_order_is_told_what_it_had(
+    cluster: LocalCluster, count: int, tasks: int
+) -> None:
+    """As many elements as there are, however many turns fell to tasks that had come to their end."""
+    job = f"ordered-{count}"
+    ordered = distribute("distributed_epoch", cluster.target, job, deterministic=True, num_tasks=tasks)
+    assert len(list(Dataset.range(count).apply(ordered))) == count
+    [found] = audit(cluster.target, job)
+    assert found["finished"]
+    assert found["consumers"] == [count]
+    assert found["elements"]["made"] == found["elements"]["delivered"] == count
+
+
 def test_an_unknown_job_has_no_audit(cluster: LocalCluster) -> None:
     """The error names the jobs that there are."""
     with pytest.raises(NotFoundError, match="Job 'nonsense' is unknown"):

@@ -61,7 +61,7 @@ def test_what_is_always_stuck_fails_by_name(lively: Service) -> None:
     assert len(CALLS) == 3
 
 
-def test_what_is_always_stuck_is_left_out_on_request(lively: Service) -> None:
+def test_what_is_always_stuck_is_left_out_on_request(lively: Service, caplog: pytest.LogCaptureFixture) -> None:
     """With on_poison="skip" all else comes, each element once; status and quarantine name what does not, states too."""
     dataset = lively.read(Dataset.range(COUNT).map(stick), task_timeout=0.8, job_name="job", on_poison="skip")
     iterator = iter(dataset)
@@ -70,6 +70,8 @@ def test_what_is_always_stuck_is_left_out_on_request(lively: Service) -> None:
     assert left_out.node.startswith("map(stick) at test_poison.py")
     assert "has brought its worker down 3 times" in left_out.error
     assert [one["error"] for one in iterator.state_dict()["quarantine"]] == [left_out.error]
+    [told] = [record.getMessage() for record in caplog.records if "is over without" in record.getMessage()]
+    assert "is over without 1 elements that workers could not make, as the job (on_poison='skip') wants it" in told
     [job] = status(lively.target)["jobs"]
     [text] = job["poisoned"]
     assert "came to map(stick)" in text

@@ -29,9 +29,12 @@ def audit(service: str, job: str, timeout: float = 10.0) -> list[dict[str, Any]]
         * ``tasks``: their ``count``, how many are ``finished``, were ``lost`` (copies, in mode OFF), or ``rehosted``,
           and the ``attempts`` of all of them;
         * ``elements``: ``made`` by tasks that have ended, ``delivered`` as clients reported, ``left_out`` by
-          ``on_error``, ``dropped`` at the end of a coordinated read, ``duplicates_dropped`` by clients;
-        * ``clients``: what each has ``delivered``, its ``duplicates_dropped``, and whether it ``reads`` now;
-        * ``consumers``: the steps that each consumer of a coordinated job has behind it.
+          ``on_error`` or ``on_poison``, ``dropped`` at the end of a coordinated read, ``duplicates_dropped`` by
+          clients;
+        * ``clients``: what each has ``delivered``, its ``duplicates_dropped``, and whether it ``reads`` now; none for a
+          job that has ``consumers``;
+        * ``consumers``: how many elements each numbered consumer of a coordinated job has had. The only reader of a
+          ``deterministic`` job is one, too.
 
         Reports of clients are up to a second old. Of jobs that were collected the newest thousand are remembered.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqdata.core.tasks import Iteration
+from zmqdata.core.rounds import rounds_before
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.messages import shown_name
 
 
@@ -15,8 +16,9 @@ def audit_of(iteration: Iteration) -> dict[str, Any]:
     """
     tally, tasks = iteration.tally, list(iteration.tasks.values())
     settled = [task for task in tasks if task.settled and not task.removed]
-    clients = sorted(iteration.clients | tally.delivered.keys() | tally.repeats.keys())
-    rounds = iteration.rounds
+    # Numbered consumers report steps, and one may follow another: what is counted of them is not a client's.
+    clients = iteration.clients | tally.delivered.keys() | tally.repeats.keys() if iteration.rounds is None else set()
+    consumers = _had_by_consumers(iteration)
     return {
         "job": iteration.job.name,
         "repetition": iteration.repetition,
@@ -37,8 +39,8 @@ def audit_of(iteration: Iteration) -> dict[str, Any]:
             "attempts": sum(task.attempt for task in tasks),
         },
         "elements": {
-            "made": sum(task.total or 0 for task in tasks),
-            "delivered": iteration.delivered,
+            "made": sum(task.total or 0 for task in tasks) * (len(consumers) or 1),
+            "delivered": sum(consumers) if consumers else iteration.delivered,
             "left_out": sum(task.left_out for task in tasks),
             "dropped": sum(task.dropped for task in tasks),
             "duplicates_dropped": sum(tally.repeats.values()),
@@ -50,7 +52,24 @@ def audit_of(iteration: Iteration) -> dict[str, Any]:
                 "duplicates_dropped": tally.repeats.get(client, 0),
                 "reads": client in iteration.clients,
             }
-            for client in clients
+            for client in sorted(clients)
         ],
-        "consumers": [] if rounds is None else list(rounds.steps),
+        "consumers": consumers,
     }
+
+
+def _had_by_consumers(iteration: Iteration) -> list[int]:
+    """How many elements each numbered consumer has had; none of the turns of tasks that had nothing left."""
+    rounds = iteration.rounds
+    if rounds is None:
+        return []
+    in_turn = {task for view in rounds.views for task, _ in view.tasks}
+
+    def before(step: int, task: Task) -> int:
+        if task.task not in in_turn:  # all are past it, or nobody has come to it yet
+            return len(task.delivered)
+        count = rounds_before(rounds.views, task.task, step)
+        return count if task.total is None else min(count, task.total)
+
+    found = {step: sum(before(step, task) for task in iteration.tasks.values()) for step in set(rounds.steps)}
+    return [found[step] for step in rounds.steps]

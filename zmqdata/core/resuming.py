@@ -96,14 +96,15 @@ def _of_task(part: m.TaskPart, number: int, new: Beginning, delivered: RangeSet)
     yield u.CreateTaskUpdate(number, new.iteration, part.seed, part.shard, part.index)
     for source, (base, entries) in enumerate(zip(part.bases, part.ledger, strict=True)):
         yield u.RestoreLedgerUpdate(number, source, entries, 0, base)
-    if delivered:
-        yield u.DeliverUpdate(number, delivered.ranges)
     if part.first_decision or part.decisions:
         yield u.DecideUpdate(number, part.first_decision, part.decisions)
     for node, element in part.poisoned:
         yield u.PoisonUpdate(number, node, element, "was left out before this state was taken")
     for state in states:
         yield u.TakeStateUpdate(number, state)
+    # Behind the states: what is delivered has entries forgotten that none of those needs which are known by then.
+    if delivered:
+        yield u.DeliverUpdate(number, delivered.ranges)
     if part.total is not None:
         yield u.EndTaskUpdate(number, part.total)
 

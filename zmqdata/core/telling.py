@@ -139,10 +139,21 @@ class Telling:
         if missing:
             text = (
                 f"job {self.job!r}, repetition {self.repetition}, is over without {missing} elements that workers "
-                "could not make, as the pipeline wants it (on_error='skip'). Which and why is in the logs of the "
-                "workers; zmqdata status --worker ADDRESS shows the newest of running tasks"
+                f"could not make, as {self._why_left_out(missing)}. Which and why is in the logs of the workers; "
+                "zmqdata status --worker ADDRESS shows the newest of running tasks"
             )
             self._do(c.Note("warning", text))
+
+    def _why_left_out(self, missing: int) -> str:
+        """Who wanted it so. Only elements that bring a worker down are known one by one: copies leave out the same."""
+        poison = len(self._poison)
+        if not poison:
+            return "the pipeline wants it (on_error='skip')"
+        others = "" if missing <= poison else " or the pipeline (on_error='skip')"
+        return (
+            f"the job (on_poison='skip'){others} wants it; {poison} that bring their worker down are in the "
+            "iterator's quarantine"
+        )
 
     def ended_alone(self, silence: float) -> None:
         """Tells that nobody has said whether others that read the job had all that they held."""

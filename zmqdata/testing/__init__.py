@@ -11,6 +11,7 @@ from zmqdata.testing.clock import Clock
 from zmqdata.testing.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
 from zmqdata.testing.iterators import NotResumable, check_iterator
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
+from zmqdata.testing.resuming import ResumingScenario
 from zmqdata.testing.runner import SimulatedPipeline, SimulatedRunner
 from zmqdata.testing.scenario import PoisonScenario, Scenario
 from zmqdata.testing.transcript import Transcript
@@ -26,6 +27,7 @@ __all__ = [
     "Laws",
     "NotResumable",
     "PoisonScenario",
+    "ResumingScenario",
     "Scenario",
     "SimulatedNetwork",
     "SimulatedPipeline",

@@ -1,0 +1,224 @@
+"""Simulated worlds in which a job is stopped, and goes on from the states of its readers in another cluster.
+
+Things go wrong in both of them. What the readers had before, and what comes after, must be everything, once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from zmqdata import messages as m
+from zmqdata.core.dispatcher import DispatcherTimes
+from zmqdata.testing.network import CALM, Faults
+from zmqdata.testing.runner import Name, SimulatedPipeline
+from zmqdata.testing.scenario import NEVER, PATIENCE, RATES, STORM, Scenario
+from zmqdata.testing.world import SimulatedClient, World
+
+ANOTHER = 1_000_000_000
+"""Between the seeds of the cluster that is stopped and of the one in which the job goes on."""
+JOINED = 1.0
+"""Seconds after which readers begin to take elements: each knows of the others by then."""
+
+
+class ResumingScenario(Scenario):
+    """A job that is stopped somewhere, and goes on in another cluster, in which things go wrong, too.
+
+    Args:
+        seed: decides everything.
+
+    Example:
+        >>> ResumingScenario(seed=1).run()
+    """
+
+    def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
+        draw = self.random
+        self.mode = draw.choice(["DYNAMIC", "DYNAMIC", "DATA"])
+        self.readers = draw.choice([1, 1, 2, 3])
+        self.job: dict[str, Any] = {"consumer_timeout": NEVER}
+        self.numbered = draw.random() < 0.5
+        if self.numbered:
+            self.job |= {"num_consumers": self.readers, "finite": "drop", "num_tasks": draw.choice([None, 1, 3, 5])}
+        self._interrupt(seed, pipeline)
+        return self._cluster(seed + ANOTHER, pipeline, draw.choice([2.0, 4.0, 15.0]))
+
+    def _cluster(self, seed: int, pipeline: SimulatedPipeline, client_timeout: float) -> World:
+        times = DispatcherTimes(client_timeout=client_timeout, gc_timeout=NEVER)
+        shards = self.random.randint(1, 4) if self.mode == "DATA" else 0
+        return World(seed, self.mode, pipeline, self._faults(), times, shards=shards, journalled=True, **self.job)
+
+    def _faults(self) -> Faults:
+        # Who finds no port, is stopped for half a minute and finds none again is told so, and ends: not what is asked.
+        return replace(super()._faults(), bind_error=0.0)
+
+    def _interrupt(self, seed: int, pipeline: SimulatedPipeline) -> None:
+        """Has a cluster stopped somewhere; ``states`` are what its readers have saved then."""
+        draw = self.random
+        self.world = self.before = world = self._cluster(seed, pipeline, 15.0)
+        faults, world.network.faults = world.network.faults, CALM
+        for _ in range(draw.randint(1, 4)):
+            self.add_worker()
+        for number in range(self.readers):
+            client = world.add_client(consumer=number if self.numbered else None)
+            client.stalled_until, client.gulp = JOINED, 1
+        world.run_until(lambda: self._all_know or self._one_has_ended)
+        if not self._all_know:
+            # There was too little to read; who was never stopped begins.
+            self.before, self.states = self._cluster(seed, pipeline, 15.0), [b""] * self.readers
+            return
+        world.network.faults = faults
+        for _ in range(draw.choice([0, 1, 2, 3])):
+            world.clock.after(JOINED + draw.uniform(0.0, 1.0), draw.choice(self._of_servers))
+        world.clock.after(STORM, self._calm)
+        world.clock.after(STORM, self._keep_a_worker)
+        share = int(draw.random() * len(pipeline.names()) / self.readers)
+        world.run_until(lambda: self._have_read(share), PATIENCE)
+        cores = [client.core for client in world.clients]
+        self.states = [m.encode_checkpoint(one.standing.checkpoint(one.reading.passed.count)) for one in cores]
+
+    @property
+    def _all_know(self) -> bool:
+        """Whether each reader has begun, and knows of the others if their states are to belong together."""
+        known = 0 if self.numbered else self.readers
+        return all(one.core.opened and len(one.core.task_list.readers) == known for one in self.before.clients)
+
+    @property
+    def _one_has_ended(self) -> bool:
+        """Whether the last moment has come at which the states of all readers name all of them."""
+        return any(client.core.finished for client in self.before.clients)
+
+    def _have_read(self, share: int) -> bool:
+        """Whether the moment has come: numbered consumers save at the same step, others when all have their share."""
+        clients = self.before.clients
+        if not self.numbered:
+            return self._one_has_ended or sum(client.taken for client in clients) >= share * self.readers
+        for client in clients:
+            if client.taken >= share:
+                client.stalled_until = NEVER
+        return all(client.taken >= share or client.core.finished for client in clients)
+
+    def _calm(self) -> None:
+        self.before.network.faults = CALM
+
+    def _people(self) -> None:
+        """Workers, and the same number of readers as before, each with its state."""
+        draw = self.random
+        for _ in range(draw.randint(1, 4)):
+            self._at(draw.choice([0.0, 0.0, 0.0, draw.uniform(0, 5)]), self.add_worker)
+        for number, state in enumerate(self.states):
+            self._at(draw.choice([0.0, 0.0, draw.uniform(0, 3)]), self._reader(number, state))
+
+    def _reader(self, number: int, state: bytes) -> Callable[[], None]:
+        def add() -> None:
+            client = self.world.add_client(consumer=number if self.numbered else None, resume=state)
+            client.rate = self.random.choice(RATES)
+            self.world.laws.tell(client.name, f"goes on as reader {number}")
+
+        return add
+
+    @property
+    def _of_servers(self) -> list[Callable[[], object]]:
+        return [
+            self.add_worker,
+            self.kill_worker,
+            self.kill_worker,
+            self.leave_worker,
+            self.drain_worker,
+            self.slow_worker,
+            self.cut_worker,
+            self.cut_data,
+            self.crash_dispatcher,
+            self.crash_both,
+        ]
+
+    @property
+    def _misfortunes(self) -> list[Callable[[], object]]:
+        of_readers = [self.stall_client, self.cut_client, self.freeze_client, self.cut_dispatcher, self.kill_client]
+        return [*self._of_servers, self.worsen, *map(self._once_begun, of_readers)]
+
+    def _once_begun(self, misfortune: Callable[[], object]) -> Callable[[], object]:
+        """What happens to readers happens when the job goes on already: before, a state is missing to all others."""
+
+        def happen() -> None:
+            clients = self.world.clients
+            if len(clients) >= self.readers and all(one.core.opened or one.outcome for one in clients):
+                misfortune()
+            elif not self.world.all_done or len(clients) < self.readers:
+                self.world.clock.after(0.5, happen)
+
+        return happen
+
+    def kill_client(self) -> None:
+        """A reader dies, and others get what it held."""
+        if not self.numbered:
+            super().kill_client()
+
+    def _read_to_the_end(self) -> None:
+        """All get there; a numbered consumer that was given up before it had begun has a successor."""
+        world = self.world
+        while not world.all_done or self._vacant():
+            for consumer in self._vacant():
+                self._reader(consumer, b"")()
+            world.run_until(lambda: world.all_done or bool(self._vacant()), PATIENCE)
+
+    def _vacant(self) -> list[int]:
+        filled = {client.consumer for client in self.world.clients if client.outcome in (None, "end")}
+        return [consumer for consumer in range(self.readers if self.numbered else 0) if consumer not in filled]
+
+    def _add_successors(self) -> None:
+        """Whoever reads what is left needs no state: the job goes on already."""
+        if not self.numbered:
+            super()._add_successors()
+        for consumer in range(self.readers if self.numbered else 0):
+            self._reader(consumer, b"")()
+
+    def _check_elements(self) -> None:
+        ends = {client.name: client.outcome for client in self.world.clients if not is_given_up_early(client)}
+        if not {*ends.values()} <= {"end", "killed"}:
+            self.world.laws.fail(f"readers ended with {ends}")
+        if self.numbered:
+            self._check_steps()
+        else:
+            self._check_all(Counter(self._had_before) + Counter(self._had_after))
+
+    @property
+    def _had_before(self) -> list[Name]:
+        return [name for one in self.before.clients for names in one.had.names.values() for name in names.values()]
+
+    @property
+    def _had_after(self) -> list[Name]:
+        laws = self.world.laws
+        return [laws.names[element] for element in laws.owners]
+
+    def _check_all(self, found: Counter[Name]) -> None:
+        everything = Counter(self.world.pipeline.names())
+        if found != everything:
+            missing, surplus = sorted(everything - found), sorted(found - everything)
+            self.world.laws.fail(f"missing {missing[:9]}, surplus {surplus[:9]}")
+
+    def _check_steps(self) -> None:
+        """Every consumer had every step, before or after, and no more is missing than rests of rounds."""
+        laws, worlds = self.world.laws, (self.before, self.world)
+        found: Counter[Name] = Counter()
+        ends = set()
+        for consumer in range(self.readers):
+            paths = [world.steps.paths[consumer].steps for world in worlds if consumer in world.steps.paths]
+            steps = sorted(step for path in paths for step in path)
+            if len(steps) != len(set(steps)):
+                laws.fail(f"consumer {consumer} had steps twice: {steps}")
+            ends.add(len(steps))
+            found.update(name for path in paths for _, name in path.values())
+        [iteration] = laws.state.iterations.values()
+        everything = Counter(self.world.pipeline.names())
+        lacking, dropped = sum((everything - found).values()), sum(task.dropped for task in iteration.tasks.values())
+        if len(ends) != 1 or found - everything or lacking > len(iteration.tasks) * (self.readers - 1):
+            laws.fail(f"consumers had {ends} steps; {lacking} elements are missing, {dropped} were dropped")
+        if self.world.job.num_tasks is not None:
+            self.world.steps.check_order(self.world.pipeline, self.world.job)
+
+
+def is_given_up_early(client: SimulatedClient) -> bool:
+    """Whether a client was given up before it heard that it was let in, and so has ended with an error."""
+    return client.outcome == "NotFoundError" and not client.core.opened
