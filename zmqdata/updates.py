@@ -100,9 +100,13 @@ class OpenClientUpdate(Update, frozen=True):
 
 
 class CloseClientUpdate(Update, frozen=True):
-    """A client reads no more; what it was given and did not report is owed to others."""
+    """A client reads no more; what it was given and did not report is owed to others.
+
+    ``iteration``: what it read, of one that had gone before a snapshot.
+    """
 
     client: str
+    iteration: int | None = None
 
 
 class CreateTaskUpdate(Update, frozen=True):

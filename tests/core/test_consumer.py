@@ -67,6 +67,59 @@ def test_an_iteration_is_asked_for_until_it_is_opened() -> None:
     assert reader.sent(m.ClientHeartbeat).task_version == 1
 
 
+def test_nothing_is_read_before_a_client_hears_that_it_was_let_in() -> None:
+    """It has no lease yet: it opens no link and takes nothing, but says that it holds nothing when it is asked."""
+    reader = Reader(opened=False)
+    reader.feed(c.Tick())
+    reader.commands.clear()
+    reader.list(5, place())
+    assert reader.commands == []
+    reader.hear(D, m.RequestHoldings("me", 1, 2))
+    assert reader.sent(m.HoldingsReported).ranges == ()
+    reader.hear(D, m.IterationOpened("me", 7, m.TaskList(4, (place(),), False)))
+    assert reader.all_of(m.OpenLink) == [], "attempt 1 may have given others what this client does not hold"
+    reader.list(5, place(attempt=2))
+    assert reader.sent(m.OpenLink).client == "me"
+
+
+@pytest.mark.parametrize("consumer", [None, 1])
+def test_who_was_given_up_before_it_heard_that_it_was_let_in_joins_again(consumer: int | None) -> None:
+    """At once, as it holds nothing, and as part of the iteration that its state has begun: that is not told again."""
+    reader = Reader(opened=False, resume=b"state", reader=m.Reader(consumer))
+    reader.feed(c.Tick())
+    assert reader.sent(m.OpenIteration).resume == b"state"
+    give_up(reader)
+    ask = reader.sent(m.OpenIteration)
+    assert (ask.client, ask.iteration, ask.resume, ask.step, ask.former) == ("me.1", 7, b"", 0, "me")
+    give_up(reader)
+    assert reader.commands == []
+    reader.hear(D, m.IterationOpened("me.1", 7, m.TaskList(1, (place(),), False)))
+    assert reader.core.opened
+    assert reader.sent(m.OpenLink).client == "me.1"
+
+
+def test_who_is_given_up_again_and_again_keeps_its_step() -> None:
+    """A numbered consumer has what there is below it, whatever it heard since."""
+    reader = numbered(step=5)
+    give_up(reader)
+    reader.wait(SETTLE)
+    reader.commands.clear()
+    give_up(reader, "me.1")
+    ask = reader.sent(m.OpenIteration)
+    assert (ask.client, ask.iteration, ask.step, ask.former) == ("me.2", 7, 5, "me.1")
+
+
+def test_who_joins_again_in_vain_is_patient_for_no_longer_than_others() -> None:
+    """A dispatcher that is silent from then on is given up after the usual time-out."""
+    reader = Reader(opened=False, dispatcher_timeout=30.0)
+    reader.feed(c.Tick())
+    give_up(reader)
+    reader.wait(29.0)
+    assert not reader.all_of(c.Finish)
+    reader.wait(2.0)
+    assert reader.sent(c.Finish).error == "UnavailableError"
+
+
 def joined(delivered: int, finished: bool, shared: bool) -> list[str]:
     """What a client that opens an iteration in this condition says to its user."""
     reader = Reader(opened=False)
@@ -594,6 +647,22 @@ def test_waiting_is_explained() -> None:
     assert "from a new host" in said(place(worker=""))
 
 
+def test_who_has_gone_on_from_a_state_waits_for_nobodys_state() -> None:
+    """Once the iteration is open, it waits for elements like everybody else."""
+    state = m.Checkpoint(m.CHECKPOINT_VERSION, JOB, "print", 0, 11, 0, m.Reader(1), "me", (), (), ())
+    reader = Reader(opened=False, reader=m.Reader(1), resume=m.encode_checkpoint(state))
+    reader.feed(c.Tick())
+    reader.hear(D, m.ResumeAwaited("me", "the state of consumer 0"))
+    plan = m.Plan((m.View(0, ((1, 0),)),), 8, {})
+    reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), False, plan)))
+    texts = []
+    for _ in range(24):
+        reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
+        reader.wait(0.5)
+        texts += [note.text for note in reader.all_of(c.Note)]
+    assert [text.partition(" s, ")[2] for text in texts[:1]] == ["from w"]
+
+
 def test_an_open_list_of_ended_tasks_waits_for_the_end() -> None:
     """When all tasks have ended and more may come, that is what a client waits for."""
     reader = Reader(place())
@@ -633,6 +702,23 @@ def test_a_worker_without_a_port_is_not_waited_for_forever() -> None:
     finish = reader.sent(c.Finish)
     assert finish.error == "ResourceExhaustedError"
     assert "x has refused a link for 30 s: give it more" in finish.text
+
+
+def test_time_in_which_we_were_stopped_is_no_refusal() -> None:
+    """Who is refused a link, is stopped for longer than it waits and is refused again goes on waiting."""
+    reader = Reader(place(), place(2, worker="x"))
+
+    def refused_for(seconds: int) -> bool:
+        for _ in range(seconds):
+            reader.hear("x", m.LinkRefused("me-2", "ResourceExhaustedError", "give it more"))
+            reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
+            reader.wait(1.0)
+        return reader.core.finished
+
+    assert not refused_for(10)
+    reader.now += 2 * LINK_PATIENCE
+    assert not refused_for(15)
+    assert refused_for(10)
 
 
 def test_a_broken_link_is_replaced() -> None:
@@ -731,7 +817,7 @@ def beat(reader: Reader, alone: bool = False) -> None:
 
 
 def give_up(reader: Reader, client: str = "me") -> None:
-    reader.hear(D, m.RequestRefused(client, "NotFoundError", "Unknown iteration client id me.", given_up=True))
+    reader.hear(D, m.RequestRefused(client, "NotFoundError", "Unknown iteration client id me.", b"", True, 7))
 
 
 def test_a_lease_is_renewed_by_answers() -> None:
@@ -795,7 +881,7 @@ def test_a_client_that_finds_nothing_to_join_ends() -> None:
     """Its job was collected meanwhile; it may not begin to read from the beginning."""
     reader = leased()
     give_up(reader)
-    give_up(reader, "me.1")
+    reader.hear(D, m.RequestRefused("me.1", "NotFoundError", "Unknown iteration client id me.1"))
     assert reader.sent(c.Finish).error == "NotFoundError"
 
 

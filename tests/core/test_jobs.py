@@ -467,16 +467,30 @@ def test_a_client_that_was_given_up_may_join_again_under_another_name() -> None:
     desk.jobs.expire(16.0, TIMEOUT)
     desk.done()
     desk.beat("k", now=17.0)
-    assert desk.only(m.RequestRefused).given_up
+    refused = desk.only(m.RequestRefused)
+    assert (refused.given_up, refused.iteration) == (True, 2000)
     assert not desk.out.state.iterations
     again = m.OpenIteration("k.1", JOB, 0, iteration=2000)
     desk.jobs.open("k", again, 18.0)
-    assert desk.only(m.RequestRefused).given_up
+    refused = desk.only(m.RequestRefused)
+    assert (refused.error, refused.given_up) == ("NotFoundError", False)
     desk.open("n", now=18.0)
     desk.jobs.open("k", again, 19.0)
-    assert desk.only(m.RequestRefused).given_up
+    assert desk.only(m.RequestRefused).error == "NotFoundError"
     desk.jobs.open("k", m.OpenIteration("k.2", JOB, 0, iteration=2001), 20.0)
     assert desk.out.state.iterations[2001].clients == {"n", "k.2"}
+
+
+def test_who_asks_on_after_it_was_given_up_is_told_which_iteration_it_was_part_of() -> None:
+    """It did not hear that it was let in: under another name it finds its place."""
+    desk = Desk()
+    desk.open("k")
+    desk.open("l", now=14.0)
+    desk.jobs.expire(16.0, TIMEOUT)
+    desk.done()
+    desk.open("k", now=17.0)
+    refused = desk.only(m.RequestRefused)
+    assert (refused.request, refused.given_up, refused.iteration) == ("k", True, 2000)
 
 
 def test_clients_of_a_dispatcher_without_a_journal_are_not_given_up() -> None:

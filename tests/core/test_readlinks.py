@@ -173,6 +173,8 @@ def test_what_is_refused_for_long_is_known() -> None:
     assert found is not None
     assert (found.address, found.reason) == ("w", "no port")
     assert ends.links.refused_for(11.0, 11.5) is None
+    ends.links.forgive(1.0)
+    assert ends.links.refused_for(10.0, 11.5) is None
     ends.links.opened(m.LinkOpened("me-1", "tcp://w:1", "secret"), 12.0)
     assert ends.links.refused_for(10.0, 99.0) is None
     ends.links.tend(["x"], 20.0)

@@ -103,6 +103,7 @@ def test_a_closed_client_is_forgotten_once() -> None:
     """Closing a client twice, or an unknown one, does no harm."""
     made = state(u.CloseClientUpdate("client"), u.CloseClientUpdate("client"))
     assert (made.client_iteration, made.iterations[2000].clients) == ({}, set())
+    assert made.departed == {"client": 2000}
 
 
 def test_a_closed_list_stays_closed() -> None:

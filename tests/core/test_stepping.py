@@ -125,6 +125,15 @@ def test_a_successor_lacks_what_was_not_reported() -> None:
     assert consumer.elements == [(8, 2, 3)]
 
 
+def test_who_was_asked_before_it_began_lacks_no_more_than_others() -> None:
+    """Before it is told where it begins it cannot say with which round a stream begins."""
+    consumer = Consumer(step=5, tasks=())
+    consumer.reading.move(consumer.reading.task(7), m.TaskPlace(7, 1, "", ""))
+    consumer.tasks = (7, 8)
+    consumer.told(V(0, ((7, 0), (8, 0))), horizon=100)
+    assert [(grant.task, grant.first) for grant in consumer.reading.grants("w")] == [(7, 3), (8, 2)]
+
+
 def test_a_new_host_is_told_what_is_here() -> None:
     """A task that goes on elsewhere begins behind what has come, and that is delivered in its turn."""
     consumer = Consumer(V(0, ((7, 0), (8, 0))))

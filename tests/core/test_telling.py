@@ -180,3 +180,13 @@ def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str)
     assert "as the job (on_poison='skip')" in note.text
     assert ("on_error" in note.text) == (missing > 2)
     assert "2 that bring their worker down are in the iterator's quarantine" in note.text
+
+
+def test_time_in_which_nobody_read_here_is_no_waiting() -> None:
+    """It counts neither as silence of the dispatcher nor as time without elements."""
+    listener = Listener()
+    listener.complain(0.0)
+    listener.telling.forgive(100.0)
+    assert listener.telling.heard == 100.0
+    listener.telling.heard = 112.0
+    assert "for 12 s" in listener.complain(112.0)

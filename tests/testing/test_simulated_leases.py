@@ -94,6 +94,22 @@ def test_a_client_that_is_not_heard_stops_in_time(rate: float) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_a_client_that_was_given_up_before_it_heard_anything_joins_again(seed: int) -> None:
+    """It was let in, and knows nothing of that: it reads nothing until it hears, and then under another name."""
+    world, _, _ = two_readers(seed)
+    deaf = world.add_client(limit=50)
+    world.network.sever(DISPATCHER, deaf.name, both_ways=False)
+    world.run_until(lambda: deaf.name in world.laws.state.client_iteration)
+    world.network.sever(deaf.name, DISPATCHER, both_ways=False)
+    world.run_until(lambda: deaf.name in world.laws.gone)
+    assert not deaf.taken
+    world.network.heal(deaf.name, DISPATCHER)
+    finish(world)
+    assert (deaf.core.client, deaf.outcome) == (f"{deaf.name}.1", "end")
+    assert deaf.taken
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_the_only_client_reads_on_and_another_may_join(seed: int) -> None:
     """Cut off from the dispatcher it reads on for long; a second client does not cost it what it holds."""
     world = World(seed, pipeline=PIPELINE, times=DispatcherTimes(client_timeout=TIMEOUT), journalled=True)

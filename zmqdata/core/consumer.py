@@ -13,6 +13,7 @@ from typing import Any
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.ending import Ending
+from zmqdata.core.goodbye import Goodbye
 from zmqdata.core.lease import ClientLease
 from zmqdata.core.reading import Grants, Reading, ReadTask
 from zmqdata.core.readlinks import LinkProfile, ReadLinks
@@ -22,9 +23,6 @@ from zmqdata.core.telling import Telling
 from zmqdata.errors import NotFoundError, PermissionDeniedError, ResourceExhaustedError
 
 HEARTBEAT = 1.0
-REPEAT = 1.0
-GOODBYE = 2.0
-LAST_REPORT = 300.0
 MOST_BREACHES = 3
 REPORT_BYTES = 4 << 20
 LINK_PATIENCE = 30.0
@@ -81,8 +79,6 @@ class ConsumerCore:
         self.telling = Telling(*who, profile.dispatcher_timeout, self._do)
         self._begin(profile.client)
         self._near = self._unreported_bytes = 0
-        self._leaving = self._left = False
-        self._closing: float | None = None
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
             c.Received: self._received,
             c.Tick: lambda event, now: self._tick(now),
@@ -99,11 +95,11 @@ class ConsumerCore:
             m.ResumeAwaited: lambda message, now: self.telling.waits(message, self.client),
             m.ClientHeartbeatAnswered: self._heartbeat_answered,
             m.MayEnd: lambda message, now: self.ending.may_end(message),
-            m.Probe: lambda message, now: None if self._leaving else self._speak(now),
+            m.Probe: lambda message, now: None if self.goodbye.has_begun else self._speak(now),
             m.TasksChanged: self._tasks_changed,
             m.RequestRefused: self._refused,
             m.RequestHoldings: self._holdings,
-            m.IterationClosed: self._iteration_closed,
+            m.IterationClosed: lambda message, now: self.goodbye.heard(message),
             m.LinkOpened: lambda message, now: self.links.opened(message, now),
             m.LinkRefused: self._link_refused,
             m.LinkReported: self._link_reported,
@@ -123,13 +119,15 @@ class ConsumerCore:
         self._asked: float | None = None
         self._given_up: tuple[float, str] | None = None
         self.ending = Ending(client, self._speak, self.telling)
+        counts = not profile.job.anonymous
+        self.goodbye = Goodbye(client, self.reading, profile.dispatcher_timeout, counts, self._do)
 
     def handle(self, now: float, event: object) -> list[object]:
         """Takes an event noticed at ``now``, by a clock that counts while the machine sleeps; returns what to do."""
         self._look_at_clock(now)
         self._handlers.get(type(event), _ignore)(event, now)
         self._look_for_end(now)
-        if self.finished and not self.reading.waiting and not self._leaving:
+        if self.finished and not self.reading.waiting and not self.goodbye.has_begun:
             self._leave(now)
         commands, self._commands = self._commands, []
         return commands
@@ -139,7 +137,8 @@ class ConsumerCore:
         if self._handled is None:
             self.telling.heard = now
         elif lag > OWN_LAG:
-            self.telling.heard += lag  # we were stopped, or asleep: nobody could have been heard
+            # We were stopped, or asleep: nobody could have been heard.
+            self.telling.forgive(lag)
             self.ending.forgive(lag)
             self.links.forgive(lag)
         self._handled = now
@@ -159,8 +158,8 @@ class ConsumerCore:
     # --- the dispatcher
 
     def _tick(self, now: float) -> None:
-        if self._leaving:
-            self._tick_leaving(now)
+        if self.goodbye.has_begun:
+            self.goodbye.tick(now)
             return
         if self._given_up is not None and now - self._given_up[0] >= SETTLE:
             self._join_again(self._given_up[1], now)
@@ -212,8 +211,7 @@ class ConsumerCore:
     def _iteration_opened(self, message: m.IterationOpened, now: float) -> None:
         if message.client == self.client:
             if not self.opened:
-                if self._iteration is None and not self.profile.resume:
-                    self.telling.joined(message)
+                self.telling.joined(message, self._iteration is not None or bool(self.profile.resume))
                 self.reading.begin(message.step)
                 # One's own checkpoint tells what was before, if this is the iteration that was begun from it.
                 goes_on = self.profile.resume and self._iteration is None
@@ -237,14 +235,16 @@ class ConsumerCore:
             self._shut_out(message.error, message.text, now)
         elif self.finished:
             return
-        elif message.given_up and self.opened:
+        elif message.given_up:
             self._give_up(message, now)
         else:
             self._finish(message.error, message.text, now, message.failure)
 
     def _give_up(self, message: m.RequestRefused, now: float) -> None:
         """Others were given what we have, or may be. Joins again; a numbered consumer once it knows where it is."""
-        if not self.is_numbered:
+        # Who was given up before it heard that it was let in was part of the iteration all the same.
+        self._iteration = message.iteration if self._iteration is None else self._iteration
+        if not self.is_numbered or not self.opened:
             self._join_again(message.text, now)
         elif self._given_up is None:
             self._given_up = (now, message.text)
@@ -256,7 +256,7 @@ class ConsumerCore:
         held = self.reading.waiting
         self._drop_queued()
         unreported = sum(stop - first for ranges in self.reading.next_report()[1].values() for first, stop in ranges)
-        self._step, self._former = self.reading.steps, self.client
+        self._step, self._former = max(self._step, self.reading.steps), self.client
         self.telling.given_up(why, held, unreported)
         self.links.tend((), now)
         self._names += 1
@@ -291,9 +291,8 @@ class ConsumerCore:
             self._take_list(message.task_list, now)
 
     def _take_list(self, task_list: m.TaskList, now: float) -> None:
-        # Before it is told where it begins, a numbered consumer cannot say what it lacks.
-        too_early = self.is_numbered and not self.opened
-        if task_list.version < self.task_list.version or self.finished or too_early:
+        # Before a client hears that it was let in it has no lease, and does not know where it begins.
+        if not self.opened or self.finished or task_list.version < self.task_list.version:
             return
         self.task_list = task_list
         self.telling.tell_poison(task_list)
@@ -369,48 +368,28 @@ class ConsumerCore:
             self.finished = True
             if error:
                 self.lease.free()
-            if self._closing is None:
+            if self.goodbye.closing is None:
                 self._do(c.Finish(error, text, failure))
             self.links.tend((), now)
 
     def _shut_out(self, error: str, text: str, now: float) -> None:
         """Ends without a goodbye: whatever we say is not heard."""
         self._finish(error, text, now)
-        self._leaving = True
-        self._iteration_closed(m.IterationClosed(self.client), now)
+        self.goodbye.omit()
 
     def _close(self, now: float) -> None:
-        if self._closing is not None:
+        if self.goodbye.closing is not None:
             return
-        self._closing = now
+        self.goodbye.close(now)
         self._finish("", "", now)
-        if self._left:
-            self._do(c.Closed())
-        elif not self._leaving:
+        if not self.goodbye.has_begun:
             self._leave(now)
 
     def _leave(self, now: float) -> None:
-        self._leaving = True
         if self._asked is None:
-            self._iteration_closed(m.IterationClosed(self.client), now)
+            self.goodbye.omit()
         else:
-            self._goodbye(now)
-
-    def _goodbye(self, now: float) -> None:
-        self._asked = now
-        self._send(m.CloseIteration(self.client, *self.reading.next_report(), self.reading.repeats))
-
-    def _tick_leaving(self, now: float) -> None:
-        if self._closing is not None and now - self._closing >= _patience(self.profile, self.reading):
-            self._iteration_closed(m.IterationClosed(self.client), now)
-        elif not self._left and (self._asked is None or now - self._asked >= REPEAT / 2):
-            self._goodbye(now)
-
-    def _iteration_closed(self, message: m.IterationClosed, now: float) -> None:
-        if self._leaving and not self._left and message.client == self.client:
-            self._left = True
-            if self._closing is not None:
-                self._do(c.Closed())
+            self.goodbye.begin(now)
 
 
 def _ignore(event: object, now: float) -> None:
@@ -419,9 +398,3 @@ def _ignore(event: object, now: float) -> None:
 
 def _taking_more(address: str, breach: str) -> str:
     return f"The worker at {address} goes on sending more than it may: {breach}. Restart that worker."
-
-
-def _patience(profile: ConsumerProfile, reading: Reading) -> float:
-    """How long to go on saying goodbye: others would get again what a last report does not tell of."""
-    owes_report = not profile.job.anonymous and bool(reading.unreported)
-    return max(GOODBYE, min(LAST_REPORT, profile.dispatcher_timeout)) if owes_report else GOODBYE

@@ -95,7 +95,7 @@ class Jobs:
     def open(self, peer: Peer, ask: m.OpenIteration, now: float) -> None:
         """Makes a client part of an iteration, which begins if it is the first."""
         if ask.client in self.out.state.departed or not self._is_there(ask):
-            self._refuse_unknown(peer, ask.client, given_up=True)
+            self._refuse_unknown(peer, ask.client, was_ours=True)
             return
         objection = self._of_peer(peer) or self.admission.objection(ask) or self.coordination.objection(ask)
         if objection is not None and ask.client not in self.out.state.client_iteration:
@@ -256,16 +256,17 @@ class Jobs:
         self.absent.clear()
         self.leases.listen(now)
 
-    def _refuse_unknown(self, peer: Peer, client: str, given_up: bool) -> None:
-        """NotFoundError, as in tf.data, to those that we gave up; the others are a former dispatcher's clients."""
+    def _refuse_unknown(self, peer: Peer, client: str, was_ours: bool) -> None:
+        """NotFoundError, as in tf.data, to those that were ours; the others are a former dispatcher's clients."""
         reason = (
             "it was silent for too long, or its job was collected"
-            if given_up
+            if was_ours
             else "the dispatcher was restarted and kept nothing of its jobs"
         )
         text = f"Unknown iteration client id {client}: {reason}. Begin to iterate anew."
-        error = NotFoundError if given_up else UnavailableError
-        self.out.send(peer, m.RequestRefused(client, error.__name__, text, given_up=given_up))
+        error, departed = NotFoundError if was_ours else UnavailableError, self.out.state.departed
+        given_up, iteration = client in departed, departed.get(client)
+        self.out.send(peer, m.RequestRefused(client, error.__name__, text, given_up=given_up, iteration=iteration))
 
     def iteration_of(self, client: str) -> Iteration | None:
         """The iteration that a client reads."""

@@ -180,6 +180,9 @@ class ReadLinks:
         for reach in self._reach.values():
             reach.heard += seconds
             reach.complete += seconds
+        for link in self.by_address.values():
+            if link.refused is not None:
+                link.refused += seconds
 
     def _note_sign(self, link: ReadLink, now: float, complete: bool = False) -> None:
         reach = self._reach[link.address]

@@ -33,8 +33,8 @@ def _updates(state: DispatcherState) -> Iterator[u.AnyUpdate]:
         yield u.CreateJobUpdate(job)
     for iteration in state.iterations.values():
         yield from _of_iteration(iteration)
-    for client in state.departed:
-        yield u.CloseClientUpdate(client)
+    for client, left in state.departed.items():
+        yield u.CloseClientUpdate(client, left)
     # Last, as what is made above has moved the numbers on.
     yield u.BeginLifeUpdate(state.life, state.seed, state.next_dataset, state.next_iteration, state.next_task)
 

@@ -28,7 +28,7 @@ DEPARTED_KEPT = 10_000
 class DispatcherState:
     """Workers, datasets, jobs, iterations and tasks, as the updates so far have made them.
 
-    ``departed`` are the clients that closed last, so that a late ask of one does not open it again.
+    ``departed`` are the clients that closed last, and what each read: a late ask of one does not open it again.
 
     Args:
         seed: decides every random choice of the dispatcher.
@@ -40,7 +40,7 @@ class DispatcherState:
         self.seed = seed
         self.workers: dict[str, u.AddWorkerUpdate] = {}
         self.places: dict[int, str] = {}
-        self.departed: dict[str, None] = {}
+        self.departed: dict[str, int | None] = {}
         self.datasets: dict[str, DatasetDescription] = {}
         self.kept: set[str] = set()
         self.jobs: dict[str, JobParameters] = {}
@@ -109,7 +109,8 @@ class DispatcherState:
             self._rounds(update.iteration).seats[update.consumer] = update.client
 
     def _close_client(self, update: u.CloseClientUpdate) -> None:
-        iteration = self.iterations.get(self.client_iteration.pop(update.client, -1))
+        number = self.client_iteration.pop(update.client, update.iteration)
+        iteration = None if number is None else self.iterations.get(number)
         if iteration is not None:
             iteration.clients.discard(update.client)
             iteration.local_workers.pop(update.client, None)
@@ -117,10 +118,10 @@ class DispatcherState:
                 task.held.pop(update.client, None)
             for consumer in [index for index, client in iteration.consumers.items() if client == update.client]:
                 del iteration.consumers[consumer]
-        self._depart(update.client)
+        self._depart(update.client, number)
 
-    def _depart(self, client: str) -> None:
-        self.departed[client] = None
+    def _depart(self, client: str, iteration: int | None) -> None:
+        self.departed.setdefault(client, iteration)
         if len(self.departed) > DEPARTED_KEPT:
             del self.departed[next(iter(self.departed))]
 
@@ -309,7 +310,7 @@ class DispatcherState:
                 del self.tasks[task]
             for client in sorted(iteration.clients):
                 del self.client_iteration[client]
-                self._depart(client)
+                self._depart(client, iteration.iteration)
 
 
 _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {

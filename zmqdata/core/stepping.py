@@ -79,8 +79,10 @@ class Stepping(Reading):
             if plan.horizon > self._plan.horizon:
                 # Asked for in the middle of what is new, so that more is there before it is needed.
                 self._ask_at = (max(self._plan.horizon, self._first_step) + plan.horizon) // 2
-            self._plan = plan
+            has_begun, self._plan = bool(self.views), plan
             self.views = plan.views
+            for task in () if has_begun else self.tasks.values():
+                task.first = self._first_lacking(task)  # it may have been asked for before it was known where we begin
             self._seen.update(task for view in plan.views for task, _ in view.tasks)
         super().list(task_list)
         self._deliver_due()

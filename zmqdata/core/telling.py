@@ -81,9 +81,11 @@ class Telling:
         else:
             self._kept.append(note)
 
-    def joined(self, opened: m.IterationOpened) -> None:
-        """Tells what others have read before, when it is read from here."""
+    def joined(self, opened: m.IterationOpened, goes_on: bool = False) -> None:
+        """Tells what others have read before, when it is read from here, unless it goes on."""
         self.awaited = ""
+        if goes_on:
+            return
         if self.reader.consumer_index is not None:
             if opened.step:
                 who = f"consumer {self.reader.consumer_index} of job {self.job!r}"
@@ -162,6 +164,12 @@ class Telling:
             f"repetition {self.repetition}: what other readers held that have died is missing here"
         )
         self._do(c.Note("warning", text))
+
+    def forgive(self, seconds: float) -> None:
+        """Discounts time in which nobody listened or read here."""
+        self.heard += seconds
+        if self._starving is not None:
+            self._starving += seconds
 
     def is_too_silent(self, now: float) -> str:
         """Why there is no point in waiting for the dispatcher any longer, if there is none."""

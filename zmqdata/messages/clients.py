@@ -212,7 +212,7 @@ class RequestRefused(Message, frozen=True):
 
     ``error`` names a class of ``zmqdata.errors``; the receiver raises it at the user's call. Where a pipeline is at
     fault, ``failure`` has all that is known, in the form of ``Block.failure``, and is raised instead. ``given_up``:
-    what the client held was given to others; while its iteration goes on it may join again.
+    what the client held was given to others; while its ``iteration`` goes on it may join that again.
     """
 
     request: str
@@ -220,6 +220,7 @@ class RequestRefused(Message, frozen=True):
     text: str
     failure: bytes = b""
     given_up: bool = False
+    iteration: int | None = None
 
 
 class IterationOpened(Message, frozen=True):

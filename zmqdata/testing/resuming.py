@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from zmqdata import messages as m
 from zmqdata.core.dispatcher import DispatcherTimes
-from zmqdata.testing.network import CALM, Faults
+from zmqdata.testing.network import CALM
 from zmqdata.testing.runner import Name, SimulatedPipeline
 from zmqdata.testing.scenario import NEVER, PATIENCE, RATES, STORM, Scenario
-from zmqdata.testing.world import SimulatedClient, World
+from zmqdata.testing.world import World
 
 ANOTHER = 1_000_000_000
 """Between the seeds of the cluster that is stopped and of the one in which the job goes on."""
@@ -48,10 +47,6 @@ class ResumingScenario(Scenario):
         times = DispatcherTimes(client_timeout=client_timeout, gc_timeout=NEVER)
         shards = self.random.randint(1, 4) if self.mode == "DATA" else 0
         return World(seed, self.mode, pipeline, self._faults(), times, shards=shards, journalled=True, **self.job)
-
-    def _faults(self) -> Faults:
-        # Who finds no port, is stopped for half a minute and finds none again is told so, and ends: not what is asked.
-        return replace(super()._faults(), bind_error=0.0)
 
     def _interrupt(self, seed: int, pipeline: SimulatedPipeline) -> None:
         """Has a cluster stopped somewhere; ``states`` are what its readers have saved then."""
@@ -155,18 +150,6 @@ class ResumingScenario(Scenario):
         if not self.numbered:
             super().kill_client()
 
-    def _read_to_the_end(self) -> None:
-        """All get there; a numbered consumer that was given up before it had begun has a successor."""
-        world = self.world
-        while not world.all_done or self._vacant():
-            for consumer in self._vacant():
-                self._reader(consumer, b"")()
-            world.run_until(lambda: world.all_done or bool(self._vacant()), PATIENCE)
-
-    def _vacant(self) -> list[int]:
-        filled = {client.consumer for client in self.world.clients if client.outcome in (None, "end")}
-        return [consumer for consumer in range(self.readers if self.numbered else 0) if consumer not in filled]
-
     def _add_successors(self) -> None:
         """Whoever reads what is left needs no state: the job goes on already."""
         if not self.numbered:
@@ -175,7 +158,7 @@ class ResumingScenario(Scenario):
             self._reader(consumer, b"")()
 
     def _check_elements(self) -> None:
-        ends = {client.name: client.outcome for client in self.world.clients if not is_given_up_early(client)}
+        ends = {client.name: client.outcome for client in self.world.clients}
         if not {*ends.values()} <= {"end", "killed"}:
             self.world.laws.fail(f"readers ended with {ends}")
         if self.numbered:
@@ -224,8 +207,3 @@ class ResumingScenario(Scenario):
         if self.world.job.num_tasks is not None and not self.world.pipeline.slips:
             # What was left out before the states that were taken is not known to this cluster.
             self.world.steps.check_order(self.world.pipeline, self.world.job)
-
-
-def is_given_up_early(client: SimulatedClient) -> bool:
-    """Whether a client was given up before it heard that it was let in, and so has ended with an error."""
-    return client.outcome == "NotFoundError" and not client.core.opened
