@@ -57,9 +57,7 @@ class Standing:
             numbers = {place.index: place.task for place in opened.task_list.tasks}
             for part in resumed.tasks:
                 if part.index in numbers:
-                    origin = m.Origin(part.index, part.seed, part.shard, resumed.seed, resumed.num_shards)
-                    news = (0, numbers[part.index], 0, part.bases, part.ledger, part.states, origin)
-                    self.take(m.Lineage(*news))
+                    self.take(_lineage_of(part, resumed, numbers[part.index]))
             if resumed.order and self._reader.consumer_index is None:
                 # An operation behind had elements, which have to come again as they came then.
                 self._reading.keep_order(list(resumed.order), self.indices)
@@ -123,3 +121,25 @@ class Standing:
     def _index(self, task: int) -> int:
         """The number of a task within its iteration; -1 for one that had ended before this client came."""
         return self.indices.get(task, -1)
+
+
+def _lineage_of(part: m.TaskPart, checkpoint: m.Checkpoint, task: int) -> m.Lineage:
+    """What a checkpoint says of a task, as its host will tell it."""
+    return m.Lineage(
+        number=0,
+        task=task,
+        attempt=0,
+        bases=part.bases,
+        ledger=part.ledger,
+        states=part.states,
+        origin=m.Origin(
+            index=part.index,
+            seed=part.seed,
+            shard=part.shard,
+            iteration_seed=checkpoint.seed,
+            num_shards=checkpoint.num_shards,
+            poisoned=part.poisoned,
+        ),
+        first_decision=part.first_decision,
+        decisions=part.decisions,
+    )
