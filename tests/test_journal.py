@@ -144,10 +144,12 @@ def test_an_earlier_schema_is_migrated() -> None:
     """Every update of an old file passes the migrations up to the present schema."""
 
     def rename(update: dict[str, Any]) -> dict[str, Any]:
-        return {**update, "iteration": update["iteration"] + 1} if "iteration" in update else update
+        old = update.get("iteration")
+        return update if old is None else {**update, "iteration": old + 1}
 
     def again(update: dict[str, Any]) -> dict[str, Any]:
-        return {**update, "iteration": update["iteration"] * 2} if "iteration" in update else update
+        old = update.get("iteration")
+        return update if old is None else {**update, "iteration": old * 2}
 
     found = read(CONTENT, schema=3, migrations={1: rename, 2: again})[1]
     assert found == [u.CloseTaskListUpdate(4002) if isinstance(one, u.CloseTaskListUpdate) else one for one in up_to(3)]
