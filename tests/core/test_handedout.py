@@ -14,7 +14,7 @@ from zmqdata.errors import FailedPreconditionError
 def test_the_rest_follows_a_place_in_its_order() -> None:
     """Runs that follow each other are one."""
     passed = HandedOut()
-    passed.begin(7, ((0, 2),))
+    passed.others_had(7, ((0, 2),))
     for run in ((7, 2, 4), (7, 4, 5), (8, 0, 3), (7, 5, 6)):
         passed.add(*run)
     assert passed.at(2) == ({7: RangeSet([(0, 4)]), 8: RangeSet()}, [(7, 4, 5), (8, 0, 3), (7, 5, 6)])
@@ -46,7 +46,7 @@ def test_what_others_had_counts_but_for_what_may_come_again() -> None:
     """Of the elements before a number, those to which somebody may go back are not settled."""
     passed = HandedOut()
     passed.add(7, 2, 4)
-    passed.others_had(7, 6)
+    passed.others_had(7, [(0, 6)])
     assert passed.of(7) == RangeSet([(0, 2), (4, 6)])
 
 

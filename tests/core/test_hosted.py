@@ -134,7 +134,7 @@ def test_who_comes_late_is_told_at_once() -> None:
     task = hosted()
     task.dealing.join("k", m.Reader())
     task.dealing.join("l", m.Reader())
-    assert task.news_for_newcomers(lambda stream: True) == []
+    assert task.news_of_others(lambda stream: True) == []
     task.add(made(0), now=0.0)
-    assert [client for client, _ in task.news_for_newcomers(lambda stream: stream.client == "k")] == ["k"]
-    assert [client for client, _ in task.news_for_newcomers(lambda stream: True)] == ["l"]
+    assert [client for client, _ in task.news_of_others(lambda stream: stream.client == "k")] == ["k"]
+    assert [client for client, _ in task.news_of_others(lambda stream: True)] == ["l"]

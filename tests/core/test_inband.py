@@ -80,3 +80,14 @@ def test_what_was_decided_is_told_once_it_is_durable() -> None:
     again = news_for(found[1], DEFINITION, [feed(1, 0)], [], agreement)
     assert again is not None
     assert (again[0].first_decision, again[0].decisions) == (2, (Decision("/0", 0, 9, (5,)),))
+
+
+def test_who_asks_is_answered_though_nothing_is_new() -> None:
+    """Once, with how far the answer goes."""
+    found = news_for(None, DEFINITION, [feed(1, 0)], [], UNDECIDED, asks=0, upto=3)
+    assert found is not None
+    assert news_for(found[1], DEFINITION, [feed(1, 0)], [], UNDECIDED, asks=0, upto=5) is None
+    again = news_for(found[1], DEFINITION, [feed(1, 0)], [], UNDECIDED, asks=1, upto=7)
+    assert again is not None
+    assert (again[0].asks, again[0].upto, again[0].ledger) == (1, 7, ((),))
+    assert news_for(again[1], DEFINITION, [feed(1, 0)], [], UNDECIDED, asks=1, upto=9) is None

@@ -115,3 +115,58 @@ def test_who_goes_on_knows_what_it_knew() -> None:
     one.begin(opened, checkpoint)
     assert not one.lacking
     assert one.checkpoint(0).tasks == checkpoint.tasks
+
+
+def opened_again(delivered: dict[int, m.Ranges], totals: dict[int, int] | None = None) -> m.IterationOpened:
+    """What a client hears that asks again."""
+    gone = m.SourcePart(0, ((0, 3),), 0)
+    return m.IterationOpened(
+        "k", 1, m.TaskList(2, (), False), sources=(gone,), delivered_before=delivered, totals=totals or {}
+    )
+
+
+def with_another() -> tuple[Reading, Standing]:
+    """A client that reads two tasks with another one, which leaves now."""
+    reading = Reading(None, lambda command: None)
+    one = standing(reading)
+    places = tuple(m.TaskPlace(task, 1, "w", "w", task - 7000) for task in (7000, 7001))
+    for readers in (("k", "l"), ("k",)):
+        tasks = m.TaskList(1, places, False, readers=readers)
+        one.list(tasks)
+        reading.list(tasks)
+        if len(readers) == 2:
+            one.take(lineage(7000, 0, 2))
+            one.take(lineage(7001, 1, 2))
+    return reading, one
+
+
+def test_what_those_had_who_have_left_is_asked_for() -> None:
+    """The dispatcher says what was delivered, and each worker what that depends on; before, something is lacking."""
+    _, one = with_another()
+    assert (one.asks, one.is_behind) == (1, True)
+    one.catch_up(opened_again({7000: ((0, 4), (6, 30))}))
+    assert (one.is_behind, one.lacking) == (False, {7000})
+    one.take(lineage(7000, 0, 3))
+    assert one.lacking == {7000}
+    one.take(msgspec.structs.replace(lineage(7000, 0, 3), asks=1, upto=8))
+    assert one.lacking == set()
+    found = one.checkpoint(0)
+    assert [part.delivered for part in found.tasks] == [((0, 4), (6, 8)), ()]
+    assert found.sources == (m.SourcePart(0, ((0, 3),), 0),)
+
+
+def test_a_task_that_is_settled_needs_no_word_of_a_worker() -> None:
+    """All of it was delivered, but for what may come again here; one that is settled meanwhile is asked for anew."""
+    reading, one = with_another()
+    reading.passed.add(7000, 5, 7)
+    one.catch_up(opened_again({7001: ((0, 2),)}, {7000: 9}))
+    assert one.lacking == {7001}
+    found = one.checkpoint(0).tasks[0]
+    assert (found.delivered, found.total) == (((0, 5), (7, 9)), 9)
+    rest = m.TaskList(3, (m.TaskPlace(7002, 1, "w", "w", 2),), False, readers=("k",))
+    one.list(rest)
+    reading.list(rest)
+    assert (one.asks, one.is_behind) == (2, True)
+    one.catch_up(opened_again({}, {7000: 9, 7001: 4}))
+    assert one.lacking == set()
+    assert [part.delivered for part in one.checkpoint(2).tasks] == [((0, 9),), ((0, 4),)]

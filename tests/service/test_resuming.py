@@ -437,3 +437,25 @@ def test_what_failed_once_stays_left_out(tmp_path: Any, left_out: str, before: i
     assert numbers(taken_before) + numbers(after) + missing == Counter(range(300))
     # What lay behind the last element that was sent was free to come.
     assert ({20, 50, 51} if before == 100 else {20}) <= missing.keys() <= {20, 50, 51}
+
+
+@pytest.mark.parametrize("lingers", [True, False])
+def test_what_a_reader_had_that_has_left_does_not_come_again(lingers: bool) -> None:
+    """The state of the other one says it, whether he has closed long ago or just now."""
+    def dataset(cluster: LocalCluster) -> Dataset:
+        options = {"job_name": "shared", "max_outstanding_requests": 2}
+        return Dataset.range(600).apply(zmqdata.distribute("distributed_epoch", cluster.target, **options))
+
+    with LocalCluster(num_workers=2, in_process=True, heartbeat_interval_ms=200) as cluster:
+        one, other = iter(dataset(cluster)), iter(dataset(cluster))
+        had = [taken(each, 3) for each in (one, other)]
+        for each, elements in zip((one, other), had, strict=True):
+            elements += taken(each, 60)
+        one.close()
+        if lingers:
+            had[1] += taken(other, 60)
+        state = through_msgpack(other.state_dict())
+        other.close()
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+        after = gone_on(dataset(cluster), state)
+    assert numbers(had[0]) + numbers(had[1]) + numbers(after) == Counter(range(600))

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from zmqdata.testing import LawBroken, ResumingScenario
+from zmqdata.testing.checks import Laws
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 WORLDS = 10
@@ -21,26 +22,27 @@ def test_what_was_had_before_and_what_comes_after_is_everything(family: int) -> 
         ResumingScenario(seed).run()
 
 
-def world_of_one() -> tuple[ResumingScenario, dict[int, object]]:
-    """A world in which one reader goes on, and what it had of some task before."""
+def world_of_one() -> tuple[ResumingScenario, Laws]:
+    """A world in which one reader goes on, and who had which element before."""
     scenario = ResumingScenario(ALONE)
     assert not scenario.numbered
-    [reader] = scenario.before.clients
-    return scenario, next(iter(reader.had.names.values()))  # type: ignore[return-value]
+    assert len(scenario.before.clients) == 1
+    return scenario, scenario.before.laws
 
 
 def test_an_element_that_comes_again_breaks_a_law() -> None:
     """What was had twice, as it seems, is surplus."""
-    scenario, had = world_of_one()
-    had[-1] = next(iter(had.values()))
+    scenario, laws = world_of_one()
+    [task, number], reader = next(iter(laws.owners.items()))
+    laws.owners[task, -1], laws.names[task, -1] = reader, laws.names[task, number]
     with pytest.raises(LawBroken, match=r"missing \[\], surplus \[\("):
         scenario.run()
 
 
 def test_an_element_that_nobody_had_breaks_a_law() -> None:
     """What a state says was had, and was not, is missing."""
-    scenario, had = world_of_one()
-    had.popitem()
+    scenario, laws = world_of_one()
+    laws.owners.popitem()
     with pytest.raises(LawBroken, match=r"missing \[\(.*\], surplus \[\]"):
         scenario.run()
 

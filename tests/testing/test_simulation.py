@@ -148,6 +148,7 @@ def test_a_dispatcher_with_a_journal_goes_on(mode: str) -> None:
     clients = [world.add_client() for _ in range(2)]
     for death in range(1, 11):
         world.run_until(lambda goal=death * 50: sum(client.taken for client in clients) > goal)  # type: ignore[misc]
+        world.run_until(lambda: world.dispatcher.alive)
         world.restart_dispatcher(seconds=0.2)
     world.run_until(lambda: world.all_done)
     world.clock.advance(5.0)

@@ -143,7 +143,7 @@ class ReaderShell:
         """The checkpoint of a place, from any thread. The loop's thread puts it together, while there is one."""
         check_has_places(self.core.profile.job)
         deadline = time.monotonic() + LACKING
-        while self.core.standing.lacking and self.loop.thread.is_alive() and time.monotonic() < deadline:
+        while not self.core.standing.is_whole and self.loop.thread.is_alive() and time.monotonic() < deadline:
             with contextlib.suppress(queue.Empty):
                 queue.SimpleQueue[None]().get(timeout=0.02)
         return answer_of(self.loop, lambda: self._encoded(place, name))
@@ -178,10 +178,15 @@ class ReaderShell:
             )
         if not self.core.opened and self.core.profile.resume:
             return self.core.profile.resume
+        if self.core.standing.is_behind:
+            raise UnavailableError(
+                "another reader of this job has left, and the dispatcher has not said yet what it had, which would "
+                "come again after loading this state. Is the dispatcher running? Take the state again in a while"
+            )
         if self.core.standing.lacking:
             raise UnavailableError(
                 f"workers have not told yet how tasks {sorted(self.core.standing.lacking)} can be continued, of which "
-                "other clients had elements before this one came. Take the state again in a while"
+                "other clients had elements before this one came, or before they left. Take the state again in a while"
             )
         return encode_checkpoint(self.core.standing.checkpoint(place))
 

@@ -194,11 +194,12 @@ class ConsumerCore:
         who = self.profile
         if self._began is None:
             self._began = now
-        if not self.opened:
+        if not self.opened or self.standing.is_behind:
             asked = (who.reader, who.local_workers, self._iteration)
             # A client that joins again goes on in the iteration that its state has begun.
             resume = who.resume if self._iteration is None else b""
             self._send(m.OpenIteration(self.client, who.job, who.repetition, *asked, resume, self._step, self._former))
+        if not self.opened:
             return 0
         report, delivered, steps = self.reading.next_report()
         self._near = self.reading.near
@@ -219,6 +220,8 @@ class ConsumerCore:
                 self.lease.opened(message.lease, now if self._began is None else self._began, now)
             self.opened, self._iteration = True, message.iteration
             self._take_list(message.task_list, now)
+            if message.task_list.version == self.task_list.version:
+                self.standing.catch_up(message)
 
     def _heartbeat_answered(self, message: m.ClientHeartbeatAnswered, now: float) -> None:
         if message.client != self.client:
@@ -298,6 +301,7 @@ class ConsumerCore:
         self.telling.tell_poison(task_list)
         self.standing.list(task_list)
         self.reading.list(task_list)
+        self.links.asks = self.standing.asks
         self.links.tend(self.reading.addresses, now, task_list.ticket)
         self._ask_on(now)
 

@@ -7,6 +7,7 @@ A place is the number of elements that were handed out before it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import FailedPreconditionError
@@ -30,14 +31,11 @@ class HandedOut:
         self._runs: deque[Run] = deque()
         self._oldest = 0  # the place at which the runs begin
 
-    def begin(self, task: int, ranges: tuple[tuple[int, int], ...]) -> None:
-        """Counts what others have handed out before."""
-        self.settled.setdefault(task, RangeSet()).update(ranges)
-
-    def others_had(self, task: int, stop: int) -> None:
-        """Counts all elements before number ``stop`` but those to which somebody may go back."""
+    def others_had(self, task: int, ranges: Iterable[tuple[int, int]]) -> None:
+        """Counts what was handed out, by anybody, but for what somebody may go back to here."""
         held = RangeSet((first, end) for number, first, end in self._runs if number == task)
-        self.of(task).update(held.missing(0, stop))
+        for first, stop in ranges:
+            self.of(task).update(held.missing(first, stop))
 
     def of(self, task: int) -> RangeSet:
         """The elements of a task to which nobody goes back."""

@@ -133,18 +133,20 @@ class HostedTask:
         """
         if self.definition.cache:
             return None
-        news = news_for(stream.told, self.definition, self.feeds, self.states, self.agreement)
+        upto = max(self.produced, _replayed(self.definition))
+        known = (self.definition, self.feeds, self.states, self.agreement)
+        news = news_for(stream.told, *known, stream.asks, upto)
         if news is None:
             return None
         stream.told = news[1]
         return news[0]
 
-    def news_for_newcomers(self, usable: Callable[[Stream], bool]) -> list[tuple[str, m.Lineage]]:
-        """What clients are told who come late: of what others had of a task they can say nothing before."""
+    def news_of_others(self, usable: Callable[[Stream], bool]) -> list[tuple[str, m.Lineage]]:
+        """What clients are told who come late, or ask as somebody has left: else they know nothing of what he had."""
         if not self.produced and not self.definition.skip:
             return []
-        fresh = [one for one in self.dealing.streams.values() if one.told is None and usable(one)]
-        return [(one.client, news) for one in fresh if (news := self.news_for(one)) is not None]
+        asking = [one for one in self.dealing.streams.values() if usable(one) and one.is_asking]
+        return [(one.client, news) for one in asking if (news := self.news_for(one)) is not None]
 
     def repeated(self, now: float, after: float) -> list[m.RequestSplits | m.ElementsDecided | None]:
         """The asks that had no answer for so long, as they have to be sent again."""

@@ -17,13 +17,15 @@ from zmqdata.core.feeds import SplitFeed
 class Told:
     """How much a client knows: per source how far its ledger was started, and the number of the newest state.
 
-    ``version``: of the decisions, of which those from number ``growing`` on may have grown since.
+    ``asks``: the newest ask of the client that was answered. ``version``: of the decisions, of which those from number
+    ``growing`` on may have grown since.
     """
 
     places: tuple[tuple[int, int], ...]
     state: int
     version: int = 0
     growing: int = 0
+    asks: int = 0
 
 
 def news_for(
@@ -32,6 +34,8 @@ def news_for(
     feeds: Sequence[SplitFeed],
     states: Sequence[m.TaskState],
     agreement: Agreement,
+    asks: int = 0,
+    upto: int = 0,
 ) -> tuple[m.Lineage, Told] | None:
     """What a client has not been told yet, and how much it knows then; None when it knows all.
 
@@ -41,6 +45,8 @@ def news_for(
         feeds: the ledgers of its sources.
         states: the newest places where its pipeline was, oldest first, without those that came with it.
         agreement: what its operations have decided.
+        asks: how often the client has asked for what others may have had.
+        upto: all elements below were made, by this host or one before.
     """
     places = tuple([feed.reached for feed in feeds])
     if told is None:
@@ -49,7 +55,7 @@ def news_for(
         decided = agreement.kept.base
     else:
         known = tuple([state for state in states if state.number > told.state])
-        if not known and (places, agreement.version) == (told.places, told.version):
+        if not known and (places, agreement.version, asks) == (told.places, told.version, told.asks):
             return None
         first = tuple([at for at, _ in told.places])
         decided = told.growing if agreement.version != told.version else agreement.kept.length
@@ -57,8 +63,9 @@ def news_for(
     newest = known[-1].number if known else (told.state if told is not None else 0)
     origin = _origin(definition) if told is None else None
     decisions = agreement.kept.since(decided)
-    news = m.Lineage(0, definition.task, definition.attempt, first, ledger, known, origin, decided, decisions)
-    return news, Told(places, newest, agreement.version, agreement.growing)
+    splits, choices = (first, ledger, known, origin), (decided, decisions)
+    news = m.Lineage(0, definition.task, definition.attempt, *splits, *choices, asks, upto)
+    return news, Told(places, newest, agreement.version, agreement.growing, asks)
 
 
 def _origin(definition: m.TaskDefinition) -> m.Origin:

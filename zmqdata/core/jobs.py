@@ -142,6 +142,11 @@ class Jobs:
                 for task in iteration.live_tasks
                 if iteration.rounds is None and task.delivered and not task.settled
             },
+            totals={
+                task.task: task.total
+                for task in iteration.live_tasks
+                if iteration.rounds is None and task.settled and task.total is not None
+            },
         )
         self.out.send(peer, answer)
 

@@ -92,6 +92,7 @@ class ReadLinks:
         self._streams = streams
         self._reach: dict[str, Reach] = {}
         self._made = 0
+        self.asks = 0
 
     def tend(self, wanted: Iterable[str], now: float, ticket: int = 0) -> None:
         """Has a link to each of the wanted addresses, and to no other. The ticket shows workers what we read."""
@@ -126,7 +127,7 @@ class ReadLinks:
         self._do(c.Send(link.address, self._grant(link, self._streams(link.address))))
 
     def _grant(self, link: ReadLink, streams: tuple[m.StreamGrant, ...]) -> m.Grant:
-        return m.Grant(link.name, link.seen, streams, len(self.by_address), link.shares)
+        return m.Grant(link.name, link.seen, streams, len(self.by_address), link.shares, self.asks)
 
     # --- making and dropping
 

@@ -33,7 +33,8 @@ class Link:
     ``memory`` may be mapped by the client, and is when it ``shares`` it. ``grants`` are the latest ones per task, also
     of tasks that have not come here yet; ``used``: whether there was ever one. ``retired``: names of the last links to
     this client that are closed; a late ask must not open them again, since their numbers have been used.
-    ``links``: how many the client has, this one included. ``ticket``: of the iteration that it says it reads.
+    ``links``: how many the client has, this one included. ``asks``: how often it has seen others leave. ``ticket``: of
+    the iteration that it says it reads.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Link:
     used: bool = False
     retired: deque[str] = field(default_factory=lambda: deque(maxlen=RETIRED_KEPT))
     links: int = 1
+    asks: int = 0
     made: float = 0.0
     heard: float = 0.0
 
@@ -186,6 +188,7 @@ class SendLinks:
             self._refuse_unknown(peer, grant.link)
             return None
         link.peer, link.heard, link.links = peer, now, grant.links
+        link.asks = max(link.asks, grant.asks)
         link.seen(grant.seen)
         if grant.shares and link.memory is not None and not link.shares:
             link.shares = True

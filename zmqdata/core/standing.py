@@ -30,6 +30,7 @@ class Standing:
 
     Attributes:
         indices: which task of the iteration each is.
+        asks: how often somebody has left, or what he had could not be told any more.
     """
 
     def __init__(
@@ -44,6 +45,9 @@ class Standing:
         self.indices: dict[int, int] = {}
         self._readers: tuple[str, ...] = ()
         self._before: set[int] = set()
+        self.asks = self._answered = 0
+        self._theirs: dict[int, m.Ranges] = {}  # what was delivered, of tasks whose lineage up to there is not told
+        self._upto: dict[int, tuple[int, int]] = {}  # the ask that was answered last, and how far the answer goes
         self.kept = LineageKept()
 
     def begin(self, opened: m.IterationOpened, resumed: m.Checkpoint | None = None) -> None:
@@ -51,7 +55,7 @@ class Standing:
         self._opened = opened
         self.kept.begin(opened.sources)
         for task, ranges in opened.delivered_before.items():
-            self._reading.passed.begin(task, ranges)
+            self._reading.passed.others_had(task, ranges)
         self._before = set(opened.delivered_before)
         if resumed is not None:
             numbers = {place.index: place.task for place in opened.task_list.tasks}
@@ -64,12 +68,49 @@ class Standing:
 
     @property
     def lacking(self) -> set[int]:
-        """The tasks of which others had elements, and nothing was told yet."""
+        """The tasks of which others had elements, and what these depend on was not told yet."""
+        untold = (self._before - self.kept.tasks.keys()) | self._theirs.keys()
+        return {task for task in untold if self._is_listed(task)}
+
+    def _is_listed(self, task: int) -> bool:
         known = self._reading.tasks
-        return {task for task in self._before - self.kept.tasks.keys() if task in known and known[task].listed}
+        return task in known and known[task].listed
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether somebody has left, and the dispatcher has not said what was delivered until then."""
+        return self._answered < self.asks
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a checkpoint would say all that it has to."""
+        return not self.is_behind and not self.lacking
+
+    def catch_up(self, opened: m.IterationOpened) -> None:
+        """Takes what was delivered to anybody: nobody else can say any more what those had who have left."""
+        if not self.is_behind:
+            return
+        self._answered = self.asks
+        self.kept.begin(opened.sources)
+        for task, total in opened.totals.items():
+            self.kept.end(task, total)
+            self._reading.passed.others_had(task, [(0, total)])
+        self._theirs = dict(opened.delivered_before)
+        for task in list(self._theirs):
+            self._take_theirs(task)
+
+    def _take_theirs(self, task: int) -> None:
+        """Counts what others had of a task, as far as it is known what that depends on."""
+        asks, upto = self._upto.get(task, (0, 0))
+        if asks >= self._answered and task in self._theirs:
+            ranges = self._theirs.pop(task)
+            self._reading.passed.others_had(task, [(first, min(stop, upto)) for first, stop in ranges if first < upto])
 
     def list(self, task_list: m.TaskList) -> None:
         """Notes which task is which, and who reads."""
+        listed = {place.task for place in task_list.tasks}
+        if not {*self._readers} <= {*task_list.readers} or not self._theirs.keys() <= listed:
+            self.asks += 1
         self._readers = task_list.readers
         self.indices.update((place.task, place.index) for place in task_list.tasks if place.index >= 0)
         if task_list.plan is not None:
@@ -79,8 +120,10 @@ class Standing:
         """Takes what the following messages of a task depend on."""
         if news.origin is not None:
             self.indices[news.task] = news.origin.index
-            self._reading.passed.others_had(news.task, news.origin.delivered)
+            self._reading.passed.others_had(news.task, [(0, news.origin.delivered)])
         self.kept.take(news, self._reading.settled(news.task))
+        self._upto[news.task] = (news.asks, news.upto)
+        self._take_theirs(news.task)
 
     def checkpoint(self, place: int) -> m.Checkpoint:
         """Where the client stood after so many elements, none of them before the oldest place that it keeps.

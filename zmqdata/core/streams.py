@@ -75,8 +75,14 @@ class Stream:
     open: bool = True
     lacking: bool = False
     told: Told | None = None
+    asks: int = 0
     out: deque[tuple[int, int]] = field(default_factory=deque)
     handed_bytes: int = 0
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the client knows nothing of the task, or has asked for what others may have had of it."""
+        return self.told is None or self.told.asks < self.asks
 
     @property
     def idle(self) -> bool:

@@ -317,7 +317,7 @@ class WorkerCore:
 
     def _distribute(self, task: HostedTask) -> None:
         """Sends what may be sent of a task, and lets it produce what may be produced."""
-        for client, news in task.news_for_newcomers(self._is_usable):
+        for client, news in task.news_of_others(self._is_usable):
             self.links.push(client, news, ())
         for stream, portion in task.dealing.deal(self._is_usable):
             header = m.Block(
@@ -378,6 +378,7 @@ class WorkerCore:
         if grant is None or hosted is None or not link.admits(grant, hosted.definition):
             return
         stream = hosted.dealing.streams.get(link.client) or hosted.dealing.join(link.client, link.reader)
+        stream.asks = max(stream.asks, link.asks)
         stream.grant(grant)
 
     def _close_link(self, peer: c.Peer, message: m.CloseLink, now: float) -> None:

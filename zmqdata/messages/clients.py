@@ -229,7 +229,8 @@ class IterationOpened(Message, frozen=True):
     ``delivered``: so many elements training loops have taken already; ``finished``: these were all; ``shared``: other
     clients read it too. ``step``: where a numbered consumer begins. ``lease``: None where it needs none. For a
     checkpoint of it: the ``seed`` and ``num_shards`` of the iteration, the ``fingerprint`` of its dataset, the splits
-    that no task needs any more per source, and what was ``delivered_before`` of each task that is not settled.
+    that no task needs any more per source, what was ``delivered_before`` of each task that is not settled, and the
+    ``totals`` of those that are. Repeated to a client that asks again, as others have left whose elements it must know.
     """
 
     client: str
@@ -245,6 +246,7 @@ class IterationOpened(Message, frozen=True):
     fingerprint: str = ""
     sources: tuple[SourcePart, ...] = ()
     delivered_before: dict[int, Ranges] = field(default_factory=dict)
+    totals: dict[int, int] = field(default_factory=dict)
 
 
 class ResumeAwaited(Message, frozen=True):

@@ -65,7 +65,8 @@ class Grant(Message, frozen=True):
 
     Grants are absolute, so a repeated, lost or late one does no harm: the highest counts. ``links``: over so many the
     client reads, and decompresses what comes over them with one thread; the worker takes that into account.
-    ``shares``: the client has mapped the link's memory, so that blocks may lie in it from now on.
+    ``shares``: the client has mapped the link's memory, so that blocks may lie in it from now on. ``asks``: how often
+    it has seen others leave; the worker tells it by ``Lineage`` what can have been theirs.
     """
 
     link: str
@@ -73,6 +74,7 @@ class Grant(Message, frozen=True):
     streams: tuple[StreamGrant, ...]
     links: Number = 1
     shares: bool = False
+    asks: Number = 0
 
 
 class CloseLink(Message, frozen=True):
@@ -179,7 +181,8 @@ class Lineage(Message, frozen=True):
     it has got to. They take the place of what the client has from there on, unless it has more. ``states``: new places
     at which the task can be continued. ``decisions``: which elements its operations have left out and which not, from
     number ``first_decision`` on; they take the place of what the client has. ``origin`` comes with the first one of a
-    stream, which has everything.
+    stream, which has everything. ``asks``: of the last ``Grant``. With it, this is all that elements below number
+    ``upto`` depend on, whoever has them.
     """
 
     number: int
@@ -191,3 +194,5 @@ class Lineage(Message, frozen=True):
     origin: Origin | None = None
     first_decision: int = 0
     decisions: tuple[Decision, ...] = ()
+    asks: int = 0
+    upto: int = 0

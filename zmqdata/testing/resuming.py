@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import messages as m
+from zmqdata.core.consumer import ConsumerCore
 from zmqdata.core.dispatcher import DispatcherTimes
 from zmqdata.testing.network import CALM
 from zmqdata.testing.runner import Name, SimulatedPipeline
@@ -69,8 +70,16 @@ class ResumingScenario(Scenario):
         world.clock.after(STORM, self._calm)
         world.clock.after(STORM, self._keep_a_worker)
         share = int(draw.random() * len(pipeline.names()) / self.readers)
+        if not self.numbered and draw.random() < 0.5:
+            world.clock.after(JOINED + draw.uniform(0.0, 2.0), self._lose_reader)
         world.run_until(lambda: self._have_read(share), PATIENCE)
-        cores = [client.core for client in world.clients]
+        # What those had who have left, and what others had before somebody came, is told within a while.
+        world.run_until(lambda: self.numbered or self._states_are_whole, PATIENCE)
+        cores = self._reading_on
+        if not cores:
+            self.before, self.states = self._cluster(seed, pipeline, 15.0), [b""] * self.readers
+            return
+        self.readers = len(cores)
         self.states = [m.encode_checkpoint(one.standing.checkpoint(one.reading.passed.count)) for one in cores]
 
     @property
@@ -80,15 +89,34 @@ class ResumingScenario(Scenario):
         return all(one.core.opened and len(one.core.task_list.readers) == known for one in self.before.clients)
 
     @property
+    def _reading_on(self) -> list[ConsumerCore]:
+        """Who saves a state: whoever reads, and every consumer with a number."""
+        alive = [client.core for client in self.before.clients if client.outcome is None or self.numbered]
+        return [core for core in alive if self.numbered or not core.finished]
+
+    @property
+    def _states_are_whole(self) -> bool:
+        cores = self._reading_on
+        known = [len(core.task_list.readers) == len(cores) for core in cores]
+        return all(known) and all(core.standing.is_whole for core in cores)
+
+    def _lose_reader(self) -> None:
+        """One of several dies, or closes: the others' states say what it had."""
+        alive = [client for client in self.before.clients if client.outcome is None]
+        if len(alive) > 1:
+            self.before.laws.tell(alive[0].name, "leaves before the states are taken")
+            self.random.choice([alive[0].die, alive[0].close])()
+
+    @property
     def _one_has_ended(self) -> bool:
-        """Whether the last moment has come at which the states of all readers name all of them."""
         return any(client.core.finished for client in self.before.clients)
 
     def _have_read(self, share: int) -> bool:
         """Whether the moment has come: numbered consumers save at the same step, others when all have their share."""
         clients = self.before.clients
         if not self.numbered:
-            return self._one_has_ended or sum(client.taken for client in clients) >= share * self.readers
+            over = all(client.outcome is not None or client.core.finished for client in clients)
+            return over or sum(client.taken for client in clients) >= share * self.readers
         for client in clients:
             if client.taken >= share:
                 client.stalled_until = NEVER
@@ -168,7 +196,10 @@ class ResumingScenario(Scenario):
 
     @property
     def _had_before(self) -> list[Name]:
-        return [name for one in self.before.clients for names in one.had.names.values() for name in names.values()]
+        if self.numbered:
+            return [name for one in self.before.clients for names in one.had.names.values() for name in names.values()]
+        laws = self.before.laws  # what somebody had who has died without reporting it is given to others
+        return [laws.names[element] for element in laws.owners]
 
     @property
     def _had_after(self) -> list[Name]:
