@@ -67,8 +67,9 @@ class LineageKept:
         if news.origin is not None:
             task.origin = news.origin
         task.decisions.take(news.first_decision, news.decisions)
-        known = {state.number: state for state in (*task.states, *news.states)}
-        task.states = [known[number] for number in sorted(known) if _is_complete(known[number], task)]
+        # One that lacks something, taken while all was made again, does not replace one that does not.
+        known = {state.number: state for state in (*task.states, *news.states) if _is_complete(state, task)}
+        task.states = [known[number] for number in sorted(known)]
         self.trim(news.task, delivered)
 
     def _join(self, source: int, ledger: Ledger, first: int, entries: Sequence[Split]) -> None:
@@ -154,5 +155,7 @@ class LineageKept:
 
 def _is_complete(state: m.TaskState, task: KeptTask) -> bool:
     """Whether all that is needed to go on from a state is there."""
+    if not state.number:
+        return False  # whoever makes the first element next begins at the beginning
     splits = all(ledger.base <= need for ledger, need in zip(task.ledger, state.needs, strict=False))
     return splits and task.decisions.base <= state.decisions
