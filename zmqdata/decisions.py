@@ -71,4 +71,4 @@ class Decisions:
         count = base - self.base
         if count > 0:
             del self.entries[:count]
-            self.base = max(self.base, min(base, self.length + count))
+            self.base = base

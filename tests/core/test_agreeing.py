@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core import agreeing
 from zmqdata.core.agreeing import Agreeing, Agreement
 from zmqdata.decisions import Decision, Decisions
 
@@ -42,8 +45,8 @@ class Hosted:
     def decide(self, first: int, *decisions: Decision) -> None:
         self.agreeing.events[c.Decided](c.Decided(*KEY, first, decisions), 0.0)
 
-    def answer(self, report: int, attempt: int = 1) -> None:
-        self.agreeing.messages[m.DecisionsKept](c.DISPATCHER, m.DecisionsKept(7, attempt, report), 1.0)
+    def answer(self, report: int, attempt: int = 1, needed: int = 0) -> None:
+        self.agreeing.messages[m.DecisionsKept](c.DISPATCHER, m.DecisionsKept(7, attempt, report, needed), 1.0)
 
 
 def test_nothing_waits_where_nothing_is_decided() -> None:
@@ -95,3 +98,32 @@ def test_an_ask_is_repeated_until_it_is_answered() -> None:
     host.answer(1)
     host.answer(1)
     assert host.agreement.repeated(9.0, 1.0) is None
+
+
+def test_very_much_is_told_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an outage of the dispatcher, as messages have limits: each portion frees what was made behind it."""
+    monkeypatch.setattr(agreeing, "MOST_TOLD", 2)
+    host = Hosted()
+    made = []
+    for number in range(6):
+        host.decide(number, Decision(f"/0[{number}]/", 0, 1))
+        made.append(host.make(number))
+    host.answer(1)
+    assert host.handled == made[:1]
+    host.answer(2)
+    assert host.handled == made[:3]
+    host.answer(3)
+    host.answer(4)
+    assert host.handled == made
+    assert [(ask.first, len(ask.decisions)) for ask in host.sent] == [(0, 1), (1, 2), (3, 2), (5, 1)]
+    assert host.agreement.kept.length == 6
+
+
+def test_what_nobody_needs_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A little of it is, for clients that come late; of very much only what an attempt may need."""
+    monkeypatch.setattr(agreeing, "MOST_KEPT", 3)
+    host = Hosted()
+    for number in range(5):
+        host.decide(number, Decision(f"/0[{number}]/", 0, 1))
+        host.answer(number + 1, needed=number)
+    assert (host.agreement.kept.base, host.agreement.kept.length) == (3, 5)

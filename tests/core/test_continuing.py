@@ -11,6 +11,7 @@ from zmqdata.core.continuing import StateKeeping, contradiction, definition_of
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.tasks import Iteration, Task
+from zmqdata.decisions import Decision
 from zmqdata.splits import IndexSplits, Split
 
 
@@ -65,6 +66,22 @@ def test_states_of_the_present_host_are_committed() -> None:
     assert kept.tell(40)
     kept.keeping.take("w", m.StateTaken("w", 1, 1, m.TaskState(50, b"", (5,))), 0.0)
     assert kept.out.drain() == []
+
+
+def test_decisions_of_the_present_host_are_kept_for_the_next() -> None:
+    """The answer says from which of them on they are needed. An older attempt has no answer."""
+    kept = Kept()
+    decided = (Decision("/0", 0, 9, (4,)), Decision("/0", 9, 12))
+    kept.keeping.decide("w", m.ElementsDecided("w", kept.task.task, 0, 4, 0, decided), 0.0)
+    assert kept.out.drain() == []
+    kept.keeping.decide("w", m.ElementsDecided("w", kept.task.task, 1, 5, 0, decided), 0.0)
+    assert c.Send("w", m.DecisionsKept(kept.task.task, 1, 5, needed=0)) in kept.out.drain()
+    assert kept.definition().decisions == decided
+    kept.out.commit(u.TakeStateUpdate(kept.task.task, m.TaskState(10, b"", (1,), 1)))
+    kept.deliver((0, 10))
+    kept.out.drain()
+    kept.keeping.decide("w", m.ElementsDecided("w", kept.task.task, 1, 6, 1, decided[1:]), 0.0)
+    assert c.Send("w", m.DecisionsKept(kept.task.task, 1, 6, needed=1)) in kept.out.drain()
 
 
 def test_copies_are_not_continued() -> None:

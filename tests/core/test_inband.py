@@ -80,6 +80,12 @@ def test_what_was_decided_is_told_once_it_is_durable() -> None:
     again = news_for(found[1], DEFINITION, [feed(1, 0)], [], agreement)
     assert again is not None
     assert (again[0].first_decision, again[0].decisions) == (2, (Decision("/0", 0, 9, (5,)),))
+    agreement.kept.take(3, (Decision("/0", 9, 10), Decision("/0", 10, 11)))
+    agreement.kept.trim(4)
+    agreement.version = 3
+    late = news_for(again[1], DEFINITION, [feed(1, 0)], [], agreement)
+    assert late is not None
+    assert (late[0].first_decision, late[0].decisions) == (4, (Decision("/0", 10, 11),))
 
 
 def test_who_asks_is_answered_though_nothing_is_new() -> None:

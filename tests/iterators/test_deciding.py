@@ -209,6 +209,43 @@ def test_what_an_operation_in_front_raised_may_come_again() -> None:
         run(make(4), deciding_on(*news[1]), 6)
 
 
+@pytest.mark.parametrize("calls", [None, 2], ids=["sequential", "parallel"])
+def test_what_failed_in_front_has_a_number_too(calls: int | None) -> None:
+    """It came out as a failure: made the next time, it takes that place, and the same elements are left out behind."""
+
+    def make(bad: set[int], worse: set[int]) -> nodes.Node:
+        def function(x: Any, bad: set[int]) -> Any:
+            if int(x) in bad:
+                raise OSError("not now")
+            return x
+
+        source = nodes.Map(inputs=(SOURCE,), function=lambda x: function(x, bad), site="a.py:7")
+        if calls is None:
+            return mapped(lambda x: function(x, worse), source)
+        arguments = {"on_error": "skip", "num_parallel_calls": calls, "site": "a.py:8"}
+        return nodes.ParallelMap(inputs=(source,), function=lambda x: function(x, worse), **arguments)
+
+    def outcomes(deciding: Deciding, node: nodes.Node) -> list[int | str]:
+        context = provided([[(0, 6)]])()
+        iterator = make_iterator(node, type(context)(providers=context.providers, deciding=deciding))
+        found: list[int | str] = []
+        while True:
+            try:
+                found.append(int(next(iterator)))
+            except PipelineError:
+                found.append("failed")
+            except StopIteration:
+                return found
+
+    first = deciding_on()
+    assert outcomes(first, make({2, 5}, {3})) == [0, 1, "failed", 4, "failed"]
+    news = first.news()
+    assert news == (0, (Decision("/", 0, 6, (3,)),))
+    assert outcomes(deciding_on(*news[1]), make(set(), set())) == [0, 1, 2, 4, 5]
+    with pytest.raises(DataLossError, match="element 5"):
+        outcomes(deciding_on(*news[1]), make(set(), {5}))
+
+
 def test_too_many_faults_are_too_many_again() -> None:
     """``max_errors`` counts those that were left out before."""
     node = nodes.GuardedMap(
@@ -219,7 +256,7 @@ def test_too_many_faults_are_too_many_again() -> None:
 
 
 def test_decisions_grow_until_they_are_sealed() -> None:
-    """One for each place while it goes on; a seal, or too many left out, begins another."""
+    """One for each place while it goes on; a seal begins another."""
     deciding = deciding_on()
     one, other = Decider("map(f)", "/0", deciding), Decider("map(g)", "/1", deciding)
     one.keep(0)
@@ -231,14 +268,37 @@ def test_decisions_grow_until_they_are_sealed() -> None:
     deciding.seal()
     other.keep(1)
     assert deciding.news() == (2, (Decision("/1", 1, 2),))
-    for number in range(2, 600):
-        one.leave_out(number)
-        deciding.news()
-    one.keep(600)
+
+
+def test_what_is_told_again_stays_small() -> None:
+    """However many an operation leaves out, or decides in datasets of its own, before any state is taken."""
+    deciding = deciding_on()
+    known = Decisions()
+    decider = Decider("map(f)", "/0", deciding)
+    told = []
+    for number in range(3000):
+        decider.leave_out(number)
+        nested = Decider("map(g)", f"/1[{number}]/", deciding)
+        nested.keep(0)
+        del nested
+        news = deciding.news()
+        assert news is not None
+        told.append(sum(1 + len(decision.left_out) for decision in news[1]))
+        known.take(*news)
+    assert max(told) < 70
+    assert known.base == 0
+    assert [one for decision in known.entries for one in decision.left_out] == list(range(3000))
+
+
+def test_very_many_datasets_may_be_decided_between_two_blocks() -> None:
+    """Each is told, in one pass over them."""
+    deciding = deciding_on()
+    for number in range(30_000):
+        Decider("map(f)", f"/0[{number}]/", deciding).keep(0)
     news = deciding.news()
     assert news is not None
-    assert len(news[1]) > 2
-    assert max(len(decision.left_out) for decision in news[1]) < 300
+    assert len(news[1]) == 30_000
+    assert deciding._runs == []
 
 
 def test_an_operation_that_is_gone_has_said_all() -> None:

@@ -176,7 +176,7 @@ class ReaderShell:
                 "the dispatcher had given up this client, which has joined its job again: elements that an operation "
                 "behind distribute() holds back were given to others. Go on from an earlier state"
             )
-        if not self.core.opened and self.core.profile.resume:
+        if not self.core.has_begun and self.core.profile.resume:
             return self.core.profile.resume
         if self.core.standing.is_behind:
             raise UnavailableError(

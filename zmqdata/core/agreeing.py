@@ -16,6 +16,10 @@ from zmqdata.decisions import Decisions
 
 HELD = (c.Produced, c.StateTaken, c.Exhausted)
 """What depends on all that was decided before."""
+MOST_TOLD = 10_000
+"""Decisions in an ask, about: more than are made in a round trip, and far from the usual limit of a message."""
+MOST_KEPT = 50_000
+"""Decisions that are kept for clients that come late though no attempt needs them any more."""
 
 
 @dataclass
@@ -99,16 +103,22 @@ class Agreeing:
             self._ask(task, now)
 
     def _ask(self, task: Agreed, now: float) -> None:
-        """Tells all that is known by now, which is more than what waits for it."""
+        """Tells what is known by now, which is more than what waits for it; of very much the beginning."""
         one = task.agreement
-        decided = [event for event in one.waiting if isinstance(event, c.Decided)]
-        one.waiting = deque([event for event in one.waiting if not isinstance(event, c.Decided)])
-        told = Decisions(base=decided[0].first)
-        for event in decided:
+        told, growing = Decisions(), 0
+        rest: deque[Any] = deque()
+        for event in one.waiting:
+            if not isinstance(event, c.Decided) or len(told.entries) >= MOST_TOLD:
+                rest.append(event)
+                continue
+            if not told.entries:
+                told.base = event.first
             told.take(event.first, event.decisions)
+            growing = event.first
+        one.waiting = rest
         one.ask = m.ElementsDecided(self._worker, *task.key, one.version + 1, told.base, tuple(told.entries))
         one.asked = now
-        one.growing_then = decided[-1].first
+        one.growing_then = growing
         self._do(c.Send(c.DISPATCHER, one.ask))
 
     def _kept(self, peer: c.Peer, message: m.DecisionsKept, now: float) -> None:
@@ -118,6 +128,8 @@ class Agreeing:
         one = task.agreement
         assert one.ask is not None
         one.kept.take(one.ask.first, one.ask.decisions)
+        if len(one.kept.entries) > MOST_KEPT:
+            one.kept.trim(message.needed)
         one.version, one.growing, one.ask = one.ask.report, one.growing_then, None
         # What was decided while this was under way holds back what came behind it, and nothing before.
         while one.waiting and not isinstance(one.waiting[0], c.Decided):

@@ -132,6 +132,11 @@ class ConsumerCore:
         commands, self._commands = self._commands, []
         return commands
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was ever let in, under this name or one before."""
+        return self._iteration is not None
+
     def _look_at_clock(self, now: float) -> None:
         lag = 0.0 if self._handled is None else now - self._handled
         if self._handled is None:

@@ -49,7 +49,7 @@ class StateKeeping:
             return
         if not task.settled:
             self.out.commit(u.DecideUpdate(task.task, message.first, message.decisions))
-        self.out.send(peer, m.DecisionsKept(task.task, task.attempt, message.report))
+        self.out.send(peer, m.DecisionsKept(task.task, task.attempt, message.report, task.decisions.base))
 
 
 def definition_of(task: Task, iteration: Iteration, digest: str, taken: RangeSet, ticket: int = 0) -> m.TaskDefinition:

@@ -59,6 +59,7 @@ def news_for(
             return None
         first = tuple([at for at, _ in told.places])
         decided = told.growing if agreement.version != told.version else agreement.kept.length
+        decided = max(decided, agreement.kept.base)
     ledger = tuple([feed.started(at) for feed, at in zip(feeds, first, strict=True)])
     newest = known[-1].number if known else (told.state if told is not None else 0)
     origin = _origin(definition) if told is None else None

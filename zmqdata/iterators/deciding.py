@@ -20,8 +20,8 @@ DECIDED = "zmqdata.decided"
 PAUSES = (0.1, 0.5, 2.0)
 """Seconds before an element is called for again that could be made before, and fails now."""
 _LEVEL = re.compile(r"/([\d.]*)(?: in repetition (\d+))?(?:\[(\d+)\])?")
-_MOST_LEFT_OUT = 256
 _MOST_OPEN = 64
+"""Decisions, and elements left out in them, that are told again with whatever is new; then they are closed."""
 
 
 class _Run:
@@ -101,6 +101,7 @@ class Deciding:
         self.pause = pause
         self._sealed = first + len(past)
         self._open: list[Decision] = []
+        self._newest: dict[str, int] = {}  # by place, where its last one is among the open ones
         self._runs: list[_Run] = []
         self._known: dict[str, _Known] = {}
         self._ahead: dict[str, list[int]] = {}  # by place, the numbers of past decisions that it has not come through
@@ -144,7 +145,8 @@ class Deciding:
         To be told before anything leaves that was made since.
         """
         changed = False
-        for run in list(self._runs):
+        runs, living = list(self._runs), []
+        for run in runs:
             closed, stop = run.closed, run.stop  # in this order: it does not grow once it is closed
             if stop > run.first:
                 left_out = []
@@ -153,28 +155,32 @@ class Deciding:
                 self._add(Decision(run.place, run.first, stop, tuple(left_out)))
                 run.first = stop
                 changed = True
-            if closed:
-                self._runs.remove(run)
+            if not closed:
+                living.append(run)
+        # Others may have begun meanwhile, behind those that were looked at.
+        self._runs[: len(runs)] = living
         if not changed:
             return None
         told = self._sealed, tuple(self._open)
-        if len(self._open) >= _MOST_OPEN:
+        if sum(1 + len(one.left_out) for one in self._open) >= _MOST_OPEN:
             self.seal()
         return told
 
     def _add(self, new: Decision) -> None:
         if self.learns:
             self._learn(new)
-        for at, one in enumerate(self._open):
-            if (one.place, one.stop) == (new.place, new.first) and len(one.left_out) < _MOST_LEFT_OUT:
-                self._open[at] = Decision(one.place, one.first, new.stop, one.left_out + new.left_out)
-                return
+        at = self._newest.get(new.place)
+        if at is not None and self._open[at].stop == new.first:
+            one = self._open[at]
+            self._open[at] = Decision(one.place, one.first, new.stop, one.left_out + new.left_out)
+            return
+        self._newest[new.place] = len(self._open)
         self._open.append(new)
 
     def seal(self) -> None:
         """No decision so far grows any more: a state that is taken now needs none of them."""
         self._sealed += len(self._open)
-        self._open = []
+        self._open, self._newest = [], {}
 
     def _learn(self, decision: Decision) -> None:
         self._known.setdefault(decision.place, _Known()).add(decision)
@@ -242,9 +248,9 @@ class Decider:
     def loss(self, number: int, error: BaseException | None) -> DataLossError:
         """What to raise for an element that was there before and can not be made now. It ends the task."""
         loss = DataLossError(
-            f"element {number} that came to {self._label} could be made the first time and fails now, also when it is "
-            f"called for again: {error}. What comes behind it has been numbered with it, so it can not be left out "
-            "now. Begin anew once it can be made, or from an older state"
+            f"element {number} that came to {self._label} could be made the first time and fails now: {error}. What "
+            "comes behind it has been numbered with it, so it can not be left out now. Begin anew once it can be made, "
+            "or from an older state"
         )
         loss.final = True
         return loss

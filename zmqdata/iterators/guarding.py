@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from zmqdata import nodes
 from zmqdata.errors import PipelineError
-from zmqdata.iterators.base import Context, ElementIterator, as_element, failure, input_iterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, as_element, failure, input_iterator, is_end, make_iterator
 from zmqdata.iterators.callsites import watched
 from zmqdata.iterators.deciding import PAUSES, Decider
 from zmqdata.iterators.marked import MarkedInput
@@ -160,11 +160,17 @@ class GuardedMapIterator(UnaryIterator):
 
     def __next__(self) -> Any:
         while True:
-            element = next(self._input)
-            number = self._number
+            number, decider = self._number, self._decider
+            try:
+                element = next(self._input)
+            except Exception as error:
+                if not is_end(error):  # it comes, as a failure: what came behind it keeps its number
+                    self._number = number + 1
+                    if decider is not None:
+                        decider.keep(number)
+                raise
             self._number = number + 1
             value, raised = self._call(number, element)
-            decider = self._decider
             if raised is None:
                 if decider is not None:
                     decider.keep(number)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator
 from zmqdata.iterators.crew import Crew
 from zmqdata.iterators.deciding import Decider
 from zmqdata.iterators.guarding import Budget, Outcome, guarded_source
@@ -85,7 +85,7 @@ class ParallelIterator(ElementIterator):
         if isinstance(value, LeftOut):
             decide = decider.leave_out if self._ordered else decider.leave_out_by_itself
             decide(number)
-        elif raised is None and self._ordered:
+        elif self._ordered and (raised is None or not is_end(raised)):
             decider.keep(number)
 
     def _start(self) -> Crew:

@@ -205,11 +205,15 @@ class DropTask(Message, frozen=True):
 
 
 class DecisionsKept(Message, frozen=True):
-    """Answers ``ElementsDecided`` of that number: what was decided is durable."""
+    """Answers ``ElementsDecided`` of that number: what was decided is durable.
+
+    Nobody will need the decisions before number ``needed`` any more to make the task again.
+    """
 
     task: int
     attempt: int
     report: int
+    needed: int = 0
 
 
 class SplitsAssigned(Message, frozen=True):
