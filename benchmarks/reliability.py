@@ -54,7 +54,8 @@ GUARDS = {
     },
     "states": {
         "worker/runner.py": {"_note"},
-        "core/worker.py": {"_state_taken", "_splits_started"},
+        "core/worker.py": {"_state_taken"},
+        "core/feeding.py": {"_started"},
         "core/inband.py": {"news_for"},
         "core/standing.py": {"take"},
         "core/continuing.py": {"take"},

@@ -99,11 +99,13 @@ class Desk:
         return make_iterator(self.node, Context(seed=7, providers=tuple(self.providers)))
 
     def _give_end(self, source: int) -> Any:
-        """Whoever wants more than there is gets the end of the repetition."""
+        """Whoever wants more than there is gets the end of the repetition, and so it stands in the ledger from then on."""
 
         def want(repetition: int, have: int, waiting: bool, pace: float) -> None:
             if waiting:
-                self.providers[source].feed([Split(repetition, 0, 0)])
+                end = Split(repetition, 0, 0)
+                self.ledgers[source].append(end)
+                self.providers[source].feed([end])
 
         return want
 
