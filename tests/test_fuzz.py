@@ -51,6 +51,7 @@ def test_frames_are_one_input(frames: list[bytes]) -> None:
 
 
 @pytest.mark.realprocess
+@pytest.mark.timeout(200)
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not there for this Python")
 def test_a_fuzzer_finds_nothing() -> None:
     """Some thousand executions of each; `make fuzz` runs two million."""

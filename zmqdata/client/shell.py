@@ -143,10 +143,14 @@ class ReaderShell:
         """The checkpoint of a place, from any thread. The loop's thread puts it together, while there is one."""
         check_has_places(self.core.profile.job)
         deadline = time.monotonic() + LACKING
-        while not self.core.standing.is_whole and self.loop.thread.is_alive() and time.monotonic() < deadline:
+        while True:
+            try:
+                return answer_of(self.loop, lambda: self._encoded(place, name))
+            except UnavailableError:  # something is to be told yet
+                if not self.loop.thread.is_alive() or time.monotonic() >= deadline:
+                    raise
             with contextlib.suppress(queue.Empty):
                 queue.SimpleQueue[None]().get(timeout=0.02)
-        return answer_of(self.loop, lambda: self._encoded(place, name))
 
     def ask_to_close(self) -> None:
         """Says goodbye in the background; the thread ends by itself soon after."""
