@@ -99,7 +99,7 @@ class Desk:
         return make_iterator(self.node, Context(seed=7, providers=tuple(self.providers)))
 
     def _give_end(self, source: int) -> Any:
-        """Whoever wants more than there is gets the end of the repetition, and so it stands in the ledger from then on."""
+        """Whoever wants more than there is gets the end of the repetition, which is in the ledger from then on."""
 
         def want(repetition: int, have: int, waiting: bool, pace: float) -> None:
             if waiting:
