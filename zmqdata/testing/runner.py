@@ -25,7 +25,8 @@ class SimulatedPipeline:
 
     ``most`` bounds the elements of one split, ``unit`` scales their size in bytes; every ``fails``-th split gives
     failures in place of elements (0: none does), and the first element of every ``kills``-th kills whoever makes it.
-    The elements of every ``slips``-th split fail now and then, and are passed over if they do.
+    The elements of every ``slips``-th split fail now and then, and are passed over if they do. Where it is ``healed``,
+    nothing kills any more; what is known to have killed is left out all the same.
     """
 
     splits: int
@@ -35,6 +36,7 @@ class SimulatedPipeline:
     fails: int = 0
     kills: int = 0
     slips: int = 0
+    healed: bool = False
 
     def yields(self, index: int) -> int:
         """How many elements a split gives: sometimes none."""
@@ -344,6 +346,9 @@ class SimulatedRunner:
         if place in self.definition.poisoned:
             return False
         if not self.pipeline.is_poison(name):
+            return True
+        if self.pipeline.healed:
+            self.free = self._next if self.free is None else self.free
             return True
         self._emit(Fatal(Crumb(self.definition.task, self.definition.attempt, number, node, "map(f)", True)))
         self.stopped = True

@@ -175,7 +175,7 @@ class Standings:
 
         clock = Clock()
         # What killed and what failed does so no more: elements have the numbers that they had all the same.
-        runner = SimulatedRunner(definition, replace(self.pipeline, kills=0), clock, self.checked, emit)
+        runner = SimulatedRunner(definition, replace(self.pipeline, healed=True), clock, self.checked, emit)
         runner.slips_now = 0.0
         runner.allow(PLENTY)
         clock.advance(100_000.0)
