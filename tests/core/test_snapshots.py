@@ -401,3 +401,24 @@ def test_a_snapshot_has_the_size_of_what_lives() -> None:
         history.state.apply(history.assign_splits() or history.begin_life())
         history.state.apply(history.take_state() or history.begin_life())
     assert len(snapshot(history.state)) < 15 + MOST_STATES + 2 * MOST_REPETITIONS
+
+
+def test_what_is_told_again_late_stays_forgotten() -> None:
+    """A repeated report of decisions that no state needs any more brings none of them back."""
+    history = History(2)
+    for way in (history.begin_life, history.add_worker, history.register_dataset):
+        history.state.apply(way() or history.begin_life())
+    dataset = next(iter(history.state.datasets))
+    decisions = tuple(Decision("/0", number, number + 1) for number in range(5))
+    for update in (
+        u.CreateJobUpdate(JobParameters("job", dataset, "DYNAMIC")),
+        u.CreateIterationUpdate(2000, "job", 0, 7),
+        u.CreateTaskUpdate(4000, 2000, 8),
+        u.DecideUpdate(4000, 0, decisions),
+        u.TakeStateUpdate(4000, TaskState(3, b"state", (0,) * len(history.state.datasets[dataset].sources or ()), 3)),
+        u.DeliverUpdate(4000, ((0, 3),)),
+        u.DecideUpdate(4000, 1, decisions[1:]),
+    ):
+        history.state.apply(update)
+    known = history.state.tasks[4000].decisions
+    assert (known.base, known.length) == (3, 5)

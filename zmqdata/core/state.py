@@ -196,7 +196,9 @@ class DispatcherState:
         self._let_go(task)
 
     def _decide(self, update: u.DecideUpdate) -> None:
-        self.tasks[update.task].decisions.take(update.first, update.decisions)
+        known = self.tasks[update.task].decisions
+        forgotten = max(0, known.base - update.first)  # an ask that is repeated late
+        known.take(update.first + forgotten, update.decisions[forgotten:])
 
     def _list_files(self, update: u.ListFilesUpdate) -> None:
         self.iterations[update.iteration].cursors[update.source].list(update.repetition, update.names)
