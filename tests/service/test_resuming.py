@@ -408,7 +408,7 @@ def test_files_that_have_changed_are_found_out(tmp_path: Any) -> None:
             gone_on(dataset(second), state)
 
 
-@pytest.mark.parametrize("left_out", ["map", "ignored", "nested"])
+@pytest.mark.parametrize("left_out", ["map", "ignored", "behind a shuffle", "nested"])
 @pytest.mark.parametrize("before", [100, 49])
 def test_what_failed_once_stays_left_out(tmp_path: Any, left_out: str, before: int) -> None:
     """A state says which elements were left out, so none comes twice, and none is missing but those."""
@@ -423,6 +423,9 @@ def test_what_failed_once_stays_left_out(tmp_path: Any, left_out: str, before: i
         if left_out == "nested":
             tens = Dataset.range(30).map(lambda x: 10 * x)
             plain = tens.flat_map(lambda x: Dataset.range(x, x + 10).map(function, on_error="skip"))
+        elif left_out == "behind a shuffle":
+            filtered = Dataset.range(300).filter(lambda x: bool(function(x) >= 0))
+            plain = filtered.shuffle(4, seed=1).prefetch(2).ignore_errors()
         elif left_out == "ignored":
             plain = Dataset.range(300).map(function).ignore_errors()
         else:

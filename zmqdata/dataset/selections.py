@@ -98,10 +98,9 @@ class Selections(Part[D]):
         >>> list(Dataset.range(3).map(lambda x: 6 // int(x)).ignore_errors())
         [6, 3]
 
-        As ``tf.data.Dataset.ignore_errors``, which swallows all other errors, too. On the service, put it right behind
-        the operation that fails: what a ``filter``, ``batch`` or ``shuffle`` in between makes of a fault that does not
-        come again is other elements, when another worker goes on. ``map(on_error="skip")`` calls again, and has no such
-        limit.
+        As ``tf.data.Dataset.ignore_errors``, which swallows all other errors, too. On the service,
+        what failed once fails again when another worker goes on, so that no element comes twice; what did not fail is
+        called for again, and ends the job if it fails for good.
         """
         return self._then(nodes.IgnoreErrors, log_warning=flag("log_warning", log_warning))
 

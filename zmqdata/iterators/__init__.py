@@ -48,12 +48,12 @@ from zmqdata.iterators.base import (
     as_element,
     failure,
     holds_no_state,
-    input_iterator,
     make_iterator,
     mixed_seed,
     plain_state,
 )
 from zmqdata.iterators.inference import infer_spec, known_spec
+from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.random_access import element_at
 
 __all__ = [

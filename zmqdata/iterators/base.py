@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata.errors import FailedPreconditionError, PipelineError
-from zmqdata.iterators.deciding import Deciding
+from zmqdata.errors import DataLossError, FailedPreconditionError, PipelineError
+from zmqdata.iterators.deciding import Deciding, is_loss, loss
 from zmqdata.iterators.watching import Watch
 from zmqdata.nodes import Node, Options, source_nodes
 from zmqdata.ragged import RaggedTensor
@@ -83,7 +83,12 @@ class ElementIterator(ABC):
 
     Once ended it raises ``StopIteration`` for ever. After a ``PipelineError`` the next call goes on with the following
     element.
+
+    Attributes:
+        begun: how many parts, as files, a source has begun.
     """
+
+    begun = 0
 
     def __iter__(self) -> ElementIterator:
         return self
@@ -99,6 +104,14 @@ class ElementIterator(ABC):
     @abstractmethod
     def restore(self, state: Any) -> None:
         """Continue where ``state`` was taken. To be called on a new iterator of the same node and context."""
+
+    def fail_again(self, at_beginning: bool) -> None:
+        """Goes on as after the failure of the next element, though it might come this time; may raise that failure.
+
+        Args:
+            at_beginning: whether it failed before anything came of the next part, as a file that cannot be opened.
+        """
+        next(self)
 
     def current_split(self) -> tuple[int, int] | None:
         """First and last index (exclusive) of the split that the last element came from, of a batch its last row.
@@ -197,6 +210,7 @@ class Context:
         watch: where they note which element they are at; None: nobody wants to know.
         deciding: where operations write down which elements they leave out, and which not; None: nobody will make them
             again.
+        forgiving: whether an operation further on leaves out what fails.
         restoring: None, unless iterators are made in order to be restored: those of the service do not begin then.
         nest: the place of the dataset of which this one was made by a function of an element; "": of none.
     """
@@ -214,6 +228,12 @@ class Context:
     nest: str = ""
     restoring: Restoring | None = field(default=None, compare=False, repr=False)
     deciding: Deciding | None = field(default=None, compare=False, repr=False)
+    forgiving: bool = False
+
+    @property
+    def forgives(self) -> bool:
+        """Whether what fails has to fail again when somebody makes the elements again."""
+        return self.forgiving and self.deciding is not None
 
     @property
     def place(self) -> str:
@@ -293,13 +313,10 @@ def make_iterator(node: Node, context: Context) -> ElementIterator:
     )
 
 
-def input_iterator(node: Node, context: Context, index: int = 0) -> ElementIterator:
-    """An iterator over one input of a node."""
-    return make_iterator(node.inputs[index], context.into(node, index))
-
-
-def failure(node: Node, error: BaseException) -> PipelineError:
+def failure(node: Node, error: BaseException) -> PipelineError | DataLossError:
     """What a user function's exception comes out as; to be raised ``from`` it."""
+    if is_loss(error):
+        return loss(text_of(error))
     hint = _ARGUMENTS if _is_wrong_call(error) else ""
     return PipelineError(f"{node.label} failed: {type(error).__name__}: {text_of(error)}{hint}", node=node.label)
 

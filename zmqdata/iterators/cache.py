@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.errors import DataServiceError, FailedPreconditionError
-from zmqdata.iterators.base import Context, ElementIterator, input_iterator
+from zmqdata.iterators.base import Context, ElementIterator
+from zmqdata.iterators.inputs import input_iterator
 
 _HOLE = object()
 _MARK_EVERY = 64

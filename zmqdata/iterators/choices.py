@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, call, failure, input_iterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, call, failure, make_iterator
 from zmqdata.iterators.carried import as_index
 from zmqdata.iterators.draws import Draws, drawing_seed
+from zmqdata.iterators.inputs import dataset_iterator, followed, input_iterator
 from zmqdata.iterators.sources import IndexedIterator
 from zmqdata.iterators.transforms import UnaryIterator
 
@@ -116,7 +118,7 @@ class ChooseIterator(ElementIterator):
     def __init__(self, node: nodes.Choose, context: Context) -> None:
         self._node = node
         apart = replace(context, providers=None, path=(*context.path, len(node.inputs)))
-        self._choices = make_iterator(node.choices, apart)
+        self._choices = dataset_iterator(node.choices, apart)
         self._inputs: list[ElementIterator | None] = [
             input_iterator(node, context, index) for index in range(len(node.inputs))
         ]
@@ -187,6 +189,7 @@ class RejectionResampleIterator(UnaryIterator):
 
     def __init__(self, node: nodes.RejectionResample, context: Context) -> None:
         super().__init__(node, context)
+        self._classify = followed(node, context, self._input, partial(call, node.function))
         self._target = node.target
         self._draws = Draws(drawing_seed(node.seed, node.seed is None, context))
         self._count = 0  # of draws
@@ -200,7 +203,7 @@ class RejectionResampleIterator(UnaryIterator):
 
     def __next__(self) -> Any:
         for element in self._input:
-            value, number = classified(self._node, element)
+            value, number = classified(self._node, self._classify, element)
             if self._may_pass(number):
                 return value, element
         raise StopIteration
@@ -228,14 +231,14 @@ class RejectionResampleIterator(UnaryIterator):
         self._input.restore(inner)
 
 
-def classified(node: nodes.RejectionResample, element: Any) -> tuple[Any, int]:
+def classified(node: nodes.RejectionResample, classify: Callable[[Any], Any], element: Any) -> tuple[Any, int]:
     """The class of an element as the function gave it, and its number.
 
     Raises:
         PipelineError: the function failed, or there is no such class.
     """
     try:
-        value = call(node.function, element)
+        value = classify(element)
         number = as_index(value, "class_func")
         if not 0 <= number < len(node.target):
             raise IndexError(

@@ -7,7 +7,8 @@ from typing import Any
 import optree
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, make_iterator
+from zmqdata.iterators.inputs import input_iterator
 from zmqdata.nodes import source_nodes
 from zmqdata.splits import SplitProvider
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from zmqdata.decisions import Decision
-from zmqdata.errors import DataLossError
+from zmqdata.errors import DataLossError, PipelineError
 
 DECIDED = "zmqdata.decided"
 """By this a state tells that what follows it in a list is the number of the first decision that may lie behind it."""
@@ -81,6 +81,23 @@ def is_over(place: str, at: str) -> bool:
 def _levels(place: str) -> list[tuple[str, int, int]]:
     """Of each dataset in the other: the place of the node, its repetition, and its element that is gone into."""
     return [(path, int(turn or 0), int(inside or -1)) for path, turn, inside in _LEVEL.findall(place)]
+
+
+def loss(text: str) -> DataLossError:
+    """What is raised where an element that was there before can not be made now. It ends the task."""
+    error = DataLossError(text)
+    error.final = True
+    error.is_decided = True  # type: ignore[attr-defined]  # by which operations in between know it
+    return error
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether this is such an error.
+
+    >>> is_loss(loss("element 3 fails now")), is_loss(DataLossError("a record is damaged"))
+    (True, False)
+    """
+    return getattr(error, "is_decided", False) is True
 
 
 class Deciding:
@@ -240,6 +257,30 @@ class Decider:
             run.left_out.append(number)
             run.stop, run.closed = number + 1, True
 
+    def follow(self, number: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function makes of element ``number``, or raises: as it was decided before, or is decided now.
+
+        Raises:
+            PipelineError: it has failed before.
+            DataLossError: it did not fail before.
+        """
+        if self.is_left_out(number):
+            raise PipelineError("it failed when this task was made before")
+        for pause in (*PAUSES, None):
+            try:
+                made = function(*arguments)
+            except Exception as error:
+                if not self.was_kept(number):
+                    self.leave_out(number)
+                    raise
+                if pause is None:
+                    raise self.loss(number, error) from error
+                self.pause(pause)
+            else:
+                self.keep(number)
+                return made
+        raise AssertionError("unreachable")
+
     def _begin(self, number: int) -> _Run:
         self._deciding.come_through(self._place)
         self._run = self._deciding.begin(self._place, number)
@@ -247,10 +288,8 @@ class Decider:
 
     def loss(self, number: int, error: BaseException | None) -> DataLossError:
         """What to raise for an element that was there before and can not be made now. It ends the task."""
-        loss = DataLossError(
-            f"element {number} that came to {self._label} could be made the first time and fails now: {error}. What "
-            "comes behind it has been numbered with it, so it can not be left out now. Begin anew once it can be made, "
-            "or from an older state"
+        return loss(
+            f"element {number} that came to {self._label} could be made the first time and fails now: "
+            f"{str(error) or 'nothing more comes'}. What comes behind it has been numbered with it, so it can not be "
+            "left out now. Begin anew once it can be made, or from an older state"
         )
-        loss.final = True
-        return loss

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import zlib
@@ -58,12 +59,25 @@ class FilesIterator(IndexedIterator):
         while self._next >= self._stop:
             self._advance()
         node = self._node
+        self.begun += 1
         try:
             self._file = open_binary(node.filenames[self._next], node.compression_type, node.buffer_size)
         except OSError as error:
             self._next += self._stride
             raise failure(node, error) from error
         return self._file
+
+    def fail_again(self, at_beginning: bool) -> None:
+        part = self.begun + at_beginning
+        with contextlib.suppress(StopIteration):
+            next(self)  # where what lies in the file is damaged, it fails by itself, and the next line may follow
+        if self._file is None:
+            return
+        if self.begun == part:
+            self._end_file()
+        else:  # nothing more was in the file that could not be read then, and the next one has begun
+            self.close()
+            self._offset = 0
 
     def _end_file(self) -> None:
         self.close()

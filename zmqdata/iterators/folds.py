@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.iterators.base import Context, as_element, call, failure, make_iterator
 from zmqdata.iterators.carried import NotPlainError, as_index, from_plain, to_plain
+from zmqdata.iterators.inputs import followed
 from zmqdata.iterators.transforms import UnaryIterator
 from zmqdata.specs import is_list
 
@@ -26,7 +28,7 @@ class ScanIterator(UnaryIterator):
 
     def __init__(self, node: nodes.Scan, context: Context) -> None:
         super().__init__(node, context)
-        self._function = node.function
+        self._function = followed(node, context, self._input, node.function)
         self._state = copied(node.initial_state)
         self._structure = _structure(node.initial_state)
         self._origin = self._input.state()
@@ -90,7 +92,8 @@ class GroupByReducerIterator(UnaryIterator):
 
     def __init__(self, node: nodes.GroupByReducer, context: Context) -> None:
         super().__init__(node, context)
-        self._key_function, self._reducer = node.key_function, node.reducer
+        self._key_function = followed(node, context, self._input, partial(call, node.key_function))
+        self._reducer = node.reducer
         self._states: dict[int, Any] = {}
         self._origin = self._input.state()
         self._pulled = 0
@@ -117,7 +120,7 @@ class GroupByReducerIterator(UnaryIterator):
         finally:
             self._pulled += 1
         try:
-            key = as_index(call(self._key_function, element), "key_func")
+            key = as_index(self._key_function(element), "key_func")
             before = self._states[key] if key in self._states else self._reducer.init_func(np.int64(key))
             self._states[key] = as_element(self._reducer.reduce_func(before, element))
         except Exception as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -19,7 +20,7 @@ from zmqdata.blocks import copied
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, is_end, make_iterator
 from zmqdata.iterators.carried import as_index
 from zmqdata.iterators.inference import nested_node
-from zmqdata.iterators.marked import marked_input
+from zmqdata.iterators.inputs import dataset_iterator, followed, marked_input
 from zmqdata.iterators.sources import IndexedIterator
 from zmqdata.iterators.trail import Trail
 from zmqdata.iterators.transforms import UnaryIterator
@@ -150,6 +151,7 @@ class GroupByWindowIterator(ElementIterator):
     def __init__(self, node: nodes.GroupByWindow, context: Context) -> None:
         self._node, self._context = node, context
         self._trail = Trail(marked_input(node, context), _MARK_EVERY, self._oldest)
+        self._key_function = followed(node, context, self._trail.source, partial(call, node.key_function))
         self._groups: dict[int, _Group] = {}
         self._opened: _Opened | None = None
         self._windows = 0  # opened so far
@@ -187,7 +189,7 @@ class GroupByWindowIterator(ElementIterator):
             self._groups = dict(sorted(self._groups.items()))
             return
         try:
-            key = as_index(call(self._node.key_function, element), "key_func")
+            key = as_index(self._key_function(element), "key_func")
             group = self._groups.get(key) or _Group(self._size(key))
         except Exception as error:
             raise failure(self._node, error) from error
@@ -215,7 +217,7 @@ class GroupByWindowIterator(ElementIterator):
         dataset = self._node.wrap(nodes.Elements(elements=tuple(elements), site=self._node.site))
         try:
             inner = nested_node(self._node.function(np.int64(key), dataset), self._node)
-            self._opened = _Opened(key, numbers, make_iterator(inner, self._context.nested(self._windows)))
+            self._opened = _Opened(key, numbers, dataset_iterator(inner, self._context.nested(self._windows)))
         except Exception as error:
             raise failure(self._node, error) from error
 

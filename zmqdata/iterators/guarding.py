@@ -13,16 +13,21 @@ from typing import Any, NamedTuple
 
 from zmqdata import nodes
 from zmqdata.errors import PipelineError
-from zmqdata.iterators.base import Context, ElementIterator, as_element, failure, input_iterator, is_end, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, as_element, failure, is_end, make_iterator
 from zmqdata.iterators.callsites import watched
 from zmqdata.iterators.deciding import PAUSES, Decider
-from zmqdata.iterators.marked import MarkedInput
+from zmqdata.iterators.inputs import MarkedInput, decider_for, fault_decider, input_iterator, marked_input
 from zmqdata.iterators.transforms import UnaryIterator
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.remote_errors import text_of
 
 Outcome = tuple[Any, "BaseException | None"]
 """What a call came to: an element, or an exception; a ``LeftOut`` instead of an element was skipped."""
+
+
+def skips(node: nodes.Node) -> bool:
+    """Whether a node leaves out what fails."""
+    return getattr(node, "on_error", "raise") == "skip"
 
 
 def guarded_call(node: nodes.Map, invoke: Callable[[int, Any], Any] | None = None) -> Callable[[int, Any], Outcome]:
@@ -34,7 +39,7 @@ def guarded_call(node: nodes.Map, invoke: Callable[[int, Any], Any] | None = Non
     """
     label, call_user = node.label, invoke or _plain_call(node)
     attempts = 1 + getattr(node, "retries", 0)
-    skips = getattr(node, "on_error", "raise") == "skip"
+    skipping = skips(node)
 
     def run(number: int, element: Any) -> Outcome:
         failed: BaseException | None = None
@@ -48,7 +53,7 @@ def guarded_call(node: nodes.Map, invoke: Callable[[int, Any], Any] | None = Non
         assert failed is not None
         raised = failure(node, failed)
         raised.__cause__ = failed
-        if not skips:
+        if not skipping:
             return None, raised
         text = "".join(traceback.format_exception(type(failed), failed, failed.__traceback__))
         return LeftOut(number, label, f"{type(failed).__name__}: {text_of(failed)}", text), raised
@@ -109,33 +114,47 @@ Guarded = tuple[ElementIterator, Callable[[int, Any], Outcome], "Decider | None"
 def guarded_source(node: nodes.Map, context: Context, invoke: Callable[[int, Any], Any] | None = None) -> Guarded:
     """What threads pull from, what they call with it, and who decides. Elements that are left out know their split."""
     run = watched(node, context, guarded_call(node, invoke))
-    if getattr(node, "on_error", "raise") != "skip" or context.deciding is None:
-        return input_iterator(node, context), run, None
-    decider = Decider(node.label, context.place, context.deciding)
+    decider = _decider(node, context)
+    source = input_iterator(node, context)
+    if decider is None:
+        return source, run, None
     follow = following(node, run, decider)
 
     def run_placed(number: int, placed: _Placed) -> Outcome:
         value, raised = follow(number, placed.element)
         return (replace(value, split=placed.split) if isinstance(value, LeftOut) else value), raised
 
-    return _PlacingInput(node, context, context.deciding), run_placed, decider
+    assert context.deciding is not None
+    return _PlacingInput(source, context.deciding), run_placed, decider
 
 
-def following(node: nodes.Map, run: Callable[[int, Any], Outcome], decider: Decider) -> Callable[[int, Any], Outcome]:
-    """The same function; what was left out before is not called for, and what came before is not left out."""
+def _decider(node: nodes.Node, context: Context) -> Decider | None:
+    """Who decides for a node that leaves out what fails, or behind which that is done."""
+    return decider_for(node, context) if skips(node) else fault_decider(node, context)
+
+
+def following(node: nodes.Node, run: Callable[[int, Any], Outcome], decider: Decider) -> Callable[[int, Any], Outcome]:
+    """The same function; what failed before is not called for, and what came before may not fail."""
+    skipping = skips(node)
+
+    def fails(outcome: Outcome) -> bool:
+        value, raised = outcome
+        return isinstance(value, LeftOut) or (not skipping and isinstance(raised, Exception) and not is_end(raised))
 
     def follow(number: int, element: Any) -> Outcome:
         if decider.is_left_out(number):
             text = "it was left out when this task was made before"
-            return LeftOut(number, node.label, text, ""), PipelineError(f"{node.label}: {text}", node=node.label)
+            left_out = LeftOut(number, node.label, text, "") if skipping else None
+            return left_out, PipelineError(f"{node.label}: {text}", node=node.label)
         outcome = run(number, element)
-        if isinstance(outcome[0], LeftOut) and decider.was_kept(number):
+        if decider.was_kept(number):
             for seconds in PAUSES:
+                if not fails(outcome):
+                    return outcome
                 decider.pause(seconds)
                 outcome = run(number, element)
-                if not isinstance(outcome[0], LeftOut):
-                    return outcome
-            return None, decider.loss(number, outcome[1])
+            if fails(outcome):
+                return None, decider.loss(number, outcome[1])
         return outcome
 
     return follow
@@ -149,11 +168,12 @@ class GuardedMapIterator(UnaryIterator):
         self, node: nodes.GuardedMap, context: Context, invoke: Callable[[int, Any], Any] | None = None
     ) -> None:
         self._node = node
-        self._input, self._decider = input_iterator(node, context), None
+        self._decider = _decider(node, context)
         self._call = watched(node, context, guarded_call(node, invoke))
-        if node.on_error == "skip" and context.deciding is not None:
-            self._input = MarkedInput(node, context, context.deciding)
-            self._decider = Decider(node.label, context.place, context.deciding)
+        if self._decider is None:
+            self._input = input_iterator(node, context)
+        else:
+            self._input = marked_input(node, context)
             self._call = following(node, self._call, self._decider)
         self._budget = Budget(node, context)
         self._number = 0
@@ -175,10 +195,10 @@ class GuardedMapIterator(UnaryIterator):
                 if decider is not None:
                     decider.keep(number)
                 return value
+            if decider is not None and isinstance(raised, Exception) and not is_end(raised):
+                decider.leave_out(number)
             if not isinstance(value, LeftOut):
                 raise raised
-            if decider is not None:
-                decider.leave_out(number)
             self._budget.leave_out(replace(value, split=self._input.current_split()), raised)
 
     def state(self) -> Any:

@@ -11,8 +11,9 @@ from typing import Any
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, make_iterator
 from zmqdata.iterators.callsites import call_site
+from zmqdata.iterators.deciding import Decider
 from zmqdata.iterators.inference import nested_node
-from zmqdata.iterators.marked import marked_input
+from zmqdata.iterators.inputs import dataset_iterator, fault_decider, marked_input
 from zmqdata.iterators.trail import Trail
 
 _MARK_EVERY = 16
@@ -29,8 +30,17 @@ class Opened:
     node: nodes.Node
 
 
-def open_nested(node: nodes.FlatMap, context: Context, number: int, element: Any) -> Opened:
+def open_nested(
+    node: nodes.FlatMap, context: Context, number: int, element: Any, decider: Decider | None = None
+) -> Opened:
     """Call the user's function and begin to read what it returned.
+
+    Args:
+        node: the operation.
+        context: its own.
+        number: of the element.
+        element: what the function is called with.
+        decider: decides whether the function fails; None: it does or does not.
 
     Raises:
         PipelineError: the function failed or returned no dataset.
@@ -38,11 +48,14 @@ def open_nested(node: nodes.FlatMap, context: Context, number: int, element: Any
     site = call_site(node, context)
     try:
         inner: nodes.Node = NOTHING
+        arguments: tuple[Any, ...] = (call, node.function, element)
+        if decider is not None:
+            arguments = (decider.follow, number, *arguments)
         if site is None:
-            inner = nested_node(call(node.function, element), node)
+            inner = nested_node(arguments[0](*arguments[1:]), node)
         elif not site.leaves_out(number):
-            inner = nested_node(site.call(number, call, node.function, element), node)
-        return Opened(number, make_iterator(inner, context.nested(number)), inner)
+            inner = nested_node(site.call(number, *arguments), node)
+        return Opened(number, dataset_iterator(inner, context.nested(number)), inner)
     except Exception as error:
         raise failure(node, error) from error
 
@@ -54,6 +67,7 @@ class FlatMapIterator(ElementIterator):
     def __init__(self, node: nodes.FlatMap, context: Context) -> None:
         self._node, self._context = node, context
         self._trail = Trail(marked_input(node, context), _MARK_EVERY, self._oldest)
+        self._decider = fault_decider(node, context)
         self._opened: Opened | None = None
 
     def _oldest(self) -> int:
@@ -69,7 +83,7 @@ class FlatMapIterator(ElementIterator):
                     self._opened = None
             number = self._trail.pulled
             element = self._trail.pull()
-            self._opened = open_nested(self._node, self._context, number, element)
+            self._opened = open_nested(self._node, self._context, number, element, self._decider)
 
     def state(self) -> Any:
         opened = self._opened
@@ -80,7 +94,7 @@ class FlatMapIterator(ElementIterator):
         number, inner = opened or (-1, None)
         found = self._trail.restore(trail, (number,))
         if opened:
-            self._opened = open_nested(self._node, self._context, number, found[number])
+            self._opened = open_nested(self._node, self._context, number, found[number], self._decider)
             self._opened.iterator.restore(inner)
 
     def current_split(self) -> tuple[int, int] | None:
@@ -98,6 +112,7 @@ class InterleaveIterator(ElementIterator):
 
     def __init__(self, node: nodes.Interleave, context: Context) -> None:
         self._node, self._context = node, context
+        self._decider = fault_decider(node, context)
         self._trail = Trail(self._make_source(), max(_MARK_EVERY, node.cycle_length), self._oldest)
         self._places: list[Opened | None] = [None] * node.cycle_length
         self._turn = 0
@@ -113,7 +128,7 @@ class InterleaveIterator(ElementIterator):
         return marked_input(self._node, self._context)
 
     def _open(self, number: int, element: Any) -> Opened:
-        return open_nested(self._node, self._context, number, element)
+        return open_nested(self._node, self._context, number, element, self._decider)
 
     def _reopen(self, number: int, element: Any, inner: Any) -> Opened:
         opened = self._open(number, element)

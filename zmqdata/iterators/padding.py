@@ -10,8 +10,9 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators.base import Context, ElementIterator, failure, input_iterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
 from zmqdata.iterators.batch import BatchIterator, check_arrays, mixed, stack, stack_leaves
+from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.trail import Trail
 from zmqdata.nodes import Padding, known_spec, padding_plan
 from zmqdata.ragged import RaggedTensor
@@ -151,10 +152,11 @@ class BucketIterator(ElementIterator):
 
     def __init__(self, node: nodes.BucketBySequenceLength, context: Context) -> None:
         self._node = node
-        self._length, self._boundaries = node.length_function, node.boundaries
         self._numbers: list[list[int]] = [[] for _ in node.batch_sizes]
         self._buckets: list[list[Any]] = [[] for _ in node.batch_sizes]
         self._trail = Trail(input_iterator(node, context), max(16, sum(node.batch_sizes)), self._oldest)
+        self._length = followed(node, context, self._trail.source, node.length_function)
+        self._boundaries = node.boundaries
         self._known = known_spec(node.input) if node.pad_to_bucket_boundary and node.padded_shapes is None else None
         self._ended = False
 

@@ -12,7 +12,7 @@ from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator
 from zmqdata.iterators.crew import Crew
 from zmqdata.iterators.deciding import Decider
-from zmqdata.iterators.guarding import Budget, Outcome, guarded_source
+from zmqdata.iterators.guarding import Budget, Outcome, guarded_source, skips
 from zmqdata.iterators.tuning import RAM_BUDGET, Tuner, byte_size
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.specs import AUTOTUNE
@@ -38,7 +38,7 @@ class ParallelIterator(ElementIterator):
         decider: Decider | None = None,
     ) -> None:
         self._source, self._call = source, call
-        self._decider = decider
+        self._decider, self._skips = decider, skips(node)
         self._ordered = ordered
         self._cores, self._calls = cores_for(context), node.num_parallel_calls
         tuning = context.options.autotune
@@ -82,10 +82,12 @@ class ParallelIterator(ElementIterator):
             raise raised
 
     def _decide(self, decider: Decider, number: int, value: Any, raised: BaseException | None) -> None:
-        if isinstance(value, LeftOut):
+        if raised is not None and (is_end(raised) or not isinstance(raised, Exception)):
+            return
+        if isinstance(value, LeftOut) or (raised is not None and not self._skips):
             decide = decider.leave_out if self._ordered else decider.leave_out_by_itself
             decide(number)
-        elif self._ordered and (raised is None or not is_end(raised)):
+        elif self._ordered:
             decider.keep(number)
 
     def _start(self) -> Crew:

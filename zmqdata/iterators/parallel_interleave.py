@@ -9,8 +9,8 @@ from typing import Any
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.forks import lost_in_forks
-from zmqdata.iterators.guarding import Outcome
-from zmqdata.iterators.marked import marked_input
+from zmqdata.iterators.guarding import Outcome, following
+from zmqdata.iterators.inputs import dataset_iterator, marked_input
 from zmqdata.iterators.nested import InterleaveIterator, Opened, open_nested
 from zmqdata.iterators.parallel import ParallelIterator, cores_for, keeps_order, within_pool
 from zmqdata.iterators.prefetch import PrefetchIterator
@@ -103,8 +103,10 @@ class ParallelInterleaveIterator(InterleaveIterator):
 
     def _make_source(self) -> ElementIterator:
         node, context = self._node, self._context
-        opener = _opener(node, context, self._gate)
-        self._opening = _Opening(marked_input(node, context), opener, node, context)
+        opener, decider = _opener(node, context, self._gate), self._decider
+        if decider is not None:
+            opener = following(node, opener, decider)
+        self._opening = _Opening(marked_input(node, context), opener, node, context, decider=decider)
         return self._opening
 
     def _open(self, number: int, element: Any) -> Opened:
@@ -113,7 +115,7 @@ class ParallelInterleaveIterator(InterleaveIterator):
 
     def _reopen(self, number: int, element: Any, inner: Any) -> Opened:
         element.iterator.close()
-        source = make_iterator(element.node, self._context.nested(number))
+        source = dataset_iterator(element.node, self._context.nested(number))
         again = _ahead(self._node, source, self._gate)
         again.restore(inner)
         again.start()

@@ -208,7 +208,7 @@ def _(node: nodes.RejectionResample, index: int) -> Any:
     if not node.keeps_all:
         raise _refusal(node, index)
     element = element_at(node.input, index)
-    return classified(node, element)[0], element
+    return classified(node, lambda one: call(node.function, one), element)[0], element
 
 
 @element_at.register

@@ -11,6 +11,7 @@ from zmqdata import nodes
 from zmqdata.iterators.base import Context, as_element, failure, make_iterator, mixed_seed
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.guarding import GuardedMapIterator, guarded_source
+from zmqdata.iterators.inputs import followed
 from zmqdata.iterators.parallel import ParallelIterator, keeps_order
 from zmqdata.iterators.transforms import CountingIterator
 
@@ -46,6 +47,7 @@ class RandomMapIterator(CountingIterator):
     def __init__(self, node: nodes.RandomMap, context: Context) -> None:
         super().__init__(node, context, 0)
         self._function = node.function
+        self._call_user = followed(node, context, self._input, self._drawn)
         self._at = _Stream(map_seed(node, context)).at
         self._site = call_site(node, context)
 
@@ -61,13 +63,14 @@ class RandomMapIterator(CountingIterator):
                 return site.call(number, self._call, number, element)
 
     def _call(self, number: int, element: Any) -> Any:
-        generator = self._at(number)
         try:
-            if type(element) is tuple:
-                return as_element(self._function(*element, generator))
-            return as_element(self._function(element, generator))
+            return as_element(self._call_user(number, element))
         except Exception as error:
             raise failure(self._node, error) from error
+
+    def _drawn(self, number: int, element: Any) -> Any:
+        generator = self._at(number)
+        return self._function(*element, generator) if type(element) is tuple else self._function(element, generator)
 
 
 @make_iterator.register(nodes.GuardedRandomMap)

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, make_iterator
+from zmqdata.iterators.inputs import input_iterator
 from zmqdata.splits import Split, SplitProvider
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, PipelineError
-from zmqdata.iterators.base import Context, ElementIterator, failure, input_iterator, make_iterator
-from zmqdata.iterators.marked import decider_for, marked_input
+from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
+from zmqdata.iterators.inputs import decider_for, followed, forgiving_input, input_iterator
 from zmqdata.iterators.transforms import UnaryIterator, as_bool
 from zmqdata.specs import INFINITE_CARDINALITY
 
@@ -137,7 +137,7 @@ class TakeWhileIterator(EndingIterator):
 
     def __init__(self, node: nodes.TakeWhile, context: Context) -> None:
         super().__init__(node, context)
-        self._predicate = node.predicate
+        self._predicate = followed(node, context, self._input, node.predicate)
 
     def __next__(self) -> Any:
         if self._ended:
@@ -236,7 +236,7 @@ class IgnoreErrorsIterator(UnaryIterator):
 
     def __init__(self, node: nodes.IgnoreErrors, context: Context) -> None:
         self._node = node
-        self._input = marked_input(node, context)
+        self._input = forgiving_input(node, context)
         self._decider = decider_for(node, context)
         self._log_warning = node.log_warning
         self._number = 0

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, input_iterator, is_end, make_iterator, mixed_seed
+from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator, mixed_seed
+from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.trail import Trail
 
 _DRAWS = 1024  # random numbers made at a time; which ones is a function of the seed and the number of the draw

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -189,6 +190,7 @@ class GeneratorIterator(IndexedIterator):
     def _open(self) -> None:
         while self._next >= self._stop:
             self._advance()
+        self.begun += 1
         try:
             made: Any = self._node.generator(*self._node.args)
             if not isinstance(made, Iterable) and not hasattr(made, "__getitem__"):
@@ -216,6 +218,17 @@ class GeneratorIterator(IndexedIterator):
                 raise failure(self._node, error) from error
             self._count += 1
             return value
+
+    def fail_again(self, at_beginning: bool) -> None:
+        part = self.begun + at_beginning
+        with contextlib.suppress(StopIteration):
+            next(self)
+        if self._values is None:
+            return
+        if self.begun == part:
+            self._end()
+        else:  # nothing more came of the one that failed then, and the next one has begun
+            self._values, self._count = None, 0
 
     def _end(self) -> None:
         self._values, self._count = None, 0

@@ -16,8 +16,9 @@ from typing import Any, TextIO
 from weakref import WeakKeyDictionary, finalize
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, input_iterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.cache import MemoryCacheIterator, origins_of
+from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.stored import FileCacheIterator
 
 PREFIX = "task-"

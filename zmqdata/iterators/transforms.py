@@ -10,14 +10,8 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.iterators.base import (
-    Context,
-    ElementIterator,
-    as_element,
-    failure,
-    input_iterator,
-    make_iterator,
-)
+from zmqdata.iterators.base import Context, ElementIterator, as_element, failure, make_iterator
+from zmqdata.iterators.inputs import followed, input_iterator
 
 
 class UnaryIterator(ElementIterator):
@@ -45,7 +39,7 @@ class MapIterator(UnaryIterator):
 
     def __init__(self, node: nodes.Map, context: Context) -> None:
         super().__init__(node, context)
-        self._function = node.function
+        self._function = followed(node, context, self._input, node.function)
 
     def __next__(self) -> Any:
         element = next(self._input)
@@ -61,7 +55,7 @@ class FilterIterator(UnaryIterator):
 
     def __init__(self, node: nodes.Filter, context: Context) -> None:
         super().__init__(node, context)
-        self._predicate = node.predicate
+        self._predicate = followed(node, context, self._input, node.predicate)
 
     def __next__(self) -> Any:
         for element in self._input:

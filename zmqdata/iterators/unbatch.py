@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -10,16 +11,9 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators.base import (
-    Context,
-    ElementIterator,
-    as_element,
-    call,
-    failure,
-    input_iterator,
-    make_iterator,
-)
+from zmqdata.iterators.base import Context, ElementIterator, as_element, call, failure, make_iterator
 from zmqdata.iterators.batch import BatchIterator
+from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.trail import Trail
 from zmqdata.ragged import RaggedTensor, concatenate
 from zmqdata.shapes import without_width
@@ -272,13 +266,13 @@ class _MappedBatches(BatchIterator):
 
     def __init__(self, node: nodes.MapBatches, context: Context) -> None:
         super().__init__(node, context)
-        self._function: Callable[..., Any] = node.function
+        self._function = followed(node, context, self._input, partial(call, node.function))
 
     def __next__(self) -> Any:
         batch = super().__next__()
         try:
             count = row_count(batch)
-            result = as_element(call(self._function, batch))
+            result = as_element(self._function(batch))
             found = row_count(result)
             if found != count:
                 raise InvalidArgumentError(

@@ -10,6 +10,7 @@ from typing import Any
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, as_element, make_iterator
 from zmqdata.iterators.callsites import CallSite
+from zmqdata.iterators.inputs import followed
 from zmqdata.iterators.transforms import CountingIterator, FilterIterator, MapIterator, as_bool
 from zmqdata.iterators.watching import IDLE, Watch
 
@@ -29,7 +30,7 @@ class WatchedMapIterator(WatchedIterator):
 
     def __init__(self, node: nodes.Map, context: Context, watch: Watch) -> None:
         super().__init__(node, context, watch)
-        self._function = node.function
+        self._function = followed(node, context, self._input, node.function)
 
     def __next__(self) -> Any:
         while True:
@@ -58,7 +59,7 @@ class WatchedFilterIterator(WatchedIterator):
 
     def __init__(self, node: nodes.Filter, context: Context, watch: Watch) -> None:
         super().__init__(node, context, watch)
-        self._predicate = node.predicate
+        self._predicate = followed(node, context, self._input, node.predicate)
 
     def __next__(self) -> Any:
         for element in self._input:
