@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 
 from zmqdata import messages as m
@@ -14,7 +15,7 @@ from zmqdata.core.dispatcher import DispatcherTimes
 from zmqdata.core.resuming import Beginning, changed_files, incarnation_of
 from zmqdata.core.splits import Ledger
 from zmqdata.core.tasks import Iteration, Task
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import DataLossError, InvalidArgumentError
 from zmqdata.splits import IndexSplits, Split
 from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.runner import Name, SimulatedPipeline
@@ -125,7 +126,31 @@ def test_consumers_that_do_not_say_what_they_read_in_turn_cannot_go_on() -> None
     """Steps mean nothing without the views that they were read by, from the first of them on."""
     for views in ((), (m.View(4, ((0, 2),)),)):
         with pytest.raises(InvalidArgumentError, match="which tasks they read in turn, from step 3 on"):
-            incarnation_of([consumer(0, 3, *views), consumer(1, 6, *views)], BEGINNING)
+            incarnation_of([consumer(0, 3, *views), consumer(1, 3, *views)], BEGINNING)
+
+
+def test_a_view_that_begins_where_all_consumers_are_is_enough() -> None:
+    """It says how many rounds its tasks have had: who has passed the views before keeps none of them."""
+    facts = incarnation_of([consumer(0, 4, m.View(4, ((0, 2),))), consumer(1, 4, m.View(4, ((0, 2),)))], BEGINNING)
+    assert [fact for fact in facts if isinstance(fact, u.RestoreRoundsUpdate)] == [
+        u.RestoreRoundsUpdate(2000, (4, 4), (m.View(4, ((4000, 2),)),), 4, (4000,))
+    ]
+    assert u.DeliverUpdate(4000, ((0, 2),)) in facts
+
+
+def test_consumers_that_are_too_far_apart_cannot_go_on() -> None:
+    """Where the one in front has forgotten splits, or turns, that the one behind has not had."""
+    view = m.View(0, ((0, 0),))
+    gone = (m.SourcePart(source=0, repetition=0, gone=((10, 20),)),)
+    behind, ahead = consumer(0, 3, view), consumer(1, 40, view)
+    with pytest.raises(DataLossError, match=r"enough of the elements between steps 3 and 40.*too far apart"):
+        incarnation_of([behind, msgspec.structs.replace(ahead, sources=gone)], BEGINNING)
+    both = [msgspec.structs.replace(one, sources=gone) for one in (behind, ahead)]
+    assert incarnation_of(both, BEGINNING)
+    later = consumer(1, 40, m.View(20, ((0, 10),)))
+    with pytest.raises(DataLossError, match="between steps 3 and 40"):
+        incarnation_of([behind, later], BEGINNING)
+    assert incarnation_of([consumer(0, 3, view, *later.views), later], BEGINNING)
 
 
 def test_files_that_are_not_where_they_were_are_named() -> None:
@@ -199,6 +224,44 @@ def test_consumers_go_on_in_step(seed: int) -> None:
     assert not found - everything
     tasks = len(next(iter(second.dispatcher.core.state.iterations.values())).tasks)
     assert sum((everything - found).values()) < count * max(1, tasks)
+
+
+@pytest.mark.parametrize("seed", [*range(12), 164, 257, 274, 627, 1068, 1583])
+def test_consumers_go_on_from_different_steps_or_not_at_all(seed: int) -> None:
+    """One loads an older state than the others: he gets the rest of the same rounds, or all are refused."""
+    draw = random.Random(f"{seed}/apart")
+    count = draw.randint(2, 3)
+    shares = sorted([draw.random(), draw.random()])
+    job: dict[str, Any] = {"num_consumers": count, "finite": "drop", "consumer_timeout": 60.0}
+    world = Interrupted(seed, count, draw.randint(1, 3), shares[0], **job)
+    older = world.checkpoints
+    world.stop(world.first, shares[1])
+    behind = draw.randrange(count)
+    world.checkpoints[behind] = older[behind]
+    second = world.join(draw.randint(1, 4), CALM)
+    second.run_until(lambda: second.all_done)
+    steps = [one.step for one in world.checkpoints]
+    if len(set(steps)) > 1 and {client.outcome for client in second.clients} == {"DataLossError"}:
+        return
+    assert {client.outcome for client in second.clients} == {"end"}
+    found: Counter[Name] = Counter()
+    for number, step in enumerate(steps):
+        first, then = (paths(one, number) for one in (world.first, second))
+        again = {at: name for at, name in first.items() if step <= at < max(steps)}
+        assert {at: then.get(at) for at in again} == again
+        assert step <= min(then, default=step)
+        found.update(name for at, name in first.items() if at < step)
+        found.update(then.values())
+    everything = Counter(world.pipeline.names())
+    assert not found - everything
+    tasks = len(next(iter(second.dispatcher.core.state.iterations.values())).tasks)
+    assert sum((everything - found).values()) < count * max(1, tasks)
+
+
+def paths(world: World, consumer: int) -> dict[int, Name]:
+    """What a consumer got at which step."""
+    path = world.steps.paths.get(consumer)
+    return {} if path is None else {step: name for step, (_, name) in path.steps.items()}
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -106,6 +106,8 @@ def joined(checkpoints: Sequence[m.Checkpoint], sources: Sequence[SplitSource]) 
         _add(past, one, len(sources))
     past.views = {first: _indexed(view, past.job) for first, view in past.views.items()}
     _check(past, sources)
+    if past.steps and min(past.steps.values()) < max(past.steps.values()):
+        _check_between(past, sorted(checkpoints, key=lambda one: one.step))
     return past
 
 
@@ -278,6 +280,41 @@ def _check_splits(past: Past, source: int, described: SplitSource, step: int) ->
             _require(apart, "a split that two tasks have")
 
 
+def _check_between(past: Past, checkpoints: Sequence[m.Checkpoint]) -> None:
+    """What consumers have behind them, the one who is furthest behind has so, too, or can get it in the same rounds.
+
+    Of a split that nobody needed any more where they were, he may not even know which task had it; and nobody keeps
+    who took turns when.
+    """
+    behind, ahead = checkpoints[0], checkpoints[-1]
+    between = f"the elements between steps {behind.step} and {ahead.step}"
+    known = {(part.source, part.repetition): RangeSet(part.gone) for part in behind.sources}
+    for task in past.tasks.values():
+        for source, ledger in enumerate(task.ledger):
+            for split in ledger:
+                if not split.is_end:
+                    known.setdefault((source, split.repetition), RangeSet()).add(split.start, split.stop)
+    for place, spent in past.spent.items():
+        if not all(known.get(place, RangeSet()).covers(first, stop) for first, stop in spent.ranges):
+            raise too_far_apart(past.job.name, between)
+    # Who knows a view knows all that came before it, back to the oldest that he keeps.
+    views = [[view.first_step for view in one.views] for one in checkpoints if one.views]
+    oldest = ahead.views[0].first_step if ahead.views else ahead.step
+    while oldest > behind.step:
+        before = min((firsts[0] for firsts in views if oldest in firsts), default=oldest)
+        if before == oldest:
+            raise too_far_apart(past.job.name, between)
+        oldest = before
+
+
+def too_far_apart(job: str, what: str) -> DataLossError:
+    """What going on comes to when states do not say how to make some elements again."""
+    return DataLossError(
+        f"The states of the readers of job {job} do not say enough of {what} to make them again: they were taken too "
+        "far apart. Take the states of all readers at the same step."
+    )
+
+
 def useful(task: m.TaskPart, delivered: RangeSet, name: str) -> list[m.TaskState]:
     """The states from which a task can go on with what is known of its ledger.
 
@@ -293,8 +330,5 @@ def useful(task: m.TaskPart, delivered: RangeSet, name: str) -> list[m.TaskState
     is_over = task.total is not None and delivered.covers(0, task.total)
     is_whole = is_over or not any((*task.bases, task.first_decision))
     if not is_whole and not (states and delivered.covers(0, states[0].number)):
-        raise DataLossError(
-            f"The states of the readers of job {name} do not say enough of task {task.index} to make its next elements "
-            "again: they were taken too far apart. Take the states of all readers at the same step."
-        )
+        raise too_far_apart(name, f"the next elements of task {task.index}")
     return states

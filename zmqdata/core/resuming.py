@@ -228,9 +228,15 @@ def _delivered(past: Past) -> dict[int, RangeSet]:
 
 
 def _views(past: Past) -> tuple[m.View, ...]:
-    """What consumers took in turn up to where the first of them is; what comes then is planned anew."""
+    """What consumers took in turn up to where the first of them is; what comes then is planned anew.
+
+    Where nobody keeps any of that, the view that begins there says how many rounds its tasks have had.
+    """
     horizon = max(past.steps.values(), default=0)
-    return tuple([past.views[first] for first in sorted(past.views) if first < horizon])
+    begun = [first for first in sorted(past.views) if first < horizon]
+    if not begun and horizon in past.views and horizon:
+        begun.append(horizon)
+    return tuple([past.views[first] for first in begun])
 
 
 def _rounds(past: Past, new: Beginning, numbers: dict[int, int], delivered: dict[int, RangeSet]) -> u.AnyUpdate:
