@@ -31,7 +31,9 @@ READER = """
     ds = Dataset.range(10**9)
     if int(sys.argv[2]):
         ds = ds.map(lambda x: np.full(150_000, x % 251, np.uint8))
-    options = {"data_transfer_protocol": sys.argv[3] or None}
+    # Each time that a loop has to wait, it lets twice as many small elements come ahead: at some time or other.
+    most = None if int(sys.argv[2]) else 100_000
+    options = {"data_transfer_protocol": sys.argv[3] or None, "max_outstanding_requests": most}
     it = iter(ds.apply(distribute("distributed_epoch", sys.argv[1], **options)))
     for line in sys.stdin:
         for _ in range(int(line)):
