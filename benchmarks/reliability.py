@@ -39,6 +39,7 @@ from zmqdata.testing.cluster import await_condition, descendants
 
 START = 60.0
 ELEMENTS = 400_000
+SAMPLED_ELEMENTS = 4_000_000
 OWN = os.sep + "zmqdata" + os.sep
 GUARDS = {
     "reports": {
@@ -235,7 +236,7 @@ def measure_guards() -> dict[str, float]:
     """Which share of all work is done so that nothing is lost: dispatcher, two workers and client in one process."""
     sampler = Sampler()
     with LocalCluster(2, in_process=True) as cluster:
-        elements = stream(cluster, ELEMENTS, "guards", data_transfer_protocol="tcp")
+        elements = stream(cluster, SAMPLED_ELEMENTS, "guards", data_transfer_protocol="tcp")
         next(elements)
         sampler.start()
         for _ in elements:
