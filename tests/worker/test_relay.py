@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from zmqdata.messages import TaskDefinition
-from zmqdata.worker.output import BLOCK_BYTES
+from zmqdata.worker.output import BLOCK_BYTES, FEW_BYTES, FEW_ELEMENTS
 from zmqdata.worker.relay import MOST_ELEMENTS, WORK, Relay, Relays, Stint
 
 PATIENCE = 10.0
@@ -173,8 +173,9 @@ class Pace:
             self.number += 1
             self.now += seconds
             made = (self.number - first) * size
-            is_over = self.number == self.stint.stop or self.now > self.stint.until or made >= BLOCK_BYTES
-        self.stint.end(self.number, made)
+            full = BLOCK_BYTES if self.number - first >= FEW_ELEMENTS else FEW_BYTES
+            is_over = self.number == self.stint.stop or self.now > self.stint.until or made >= full
+        self.stint.end(self.number, made, self.now)
         return self.number
 
 
@@ -191,6 +192,22 @@ def test_stints_grow_to_what_is_worth_while() -> None:
     assert WORK / 2 <= 64 * 1e-4 <= WORK
 
 
+def test_a_stint_that_is_cut_short_because_somebody_waits_is_as_long_the_next_time() -> None:
+    """Only one that has taken too long was too long."""
+    pace = Pace()
+    for _ in range(8):
+        pace.go(1e-6)
+    pace.stint.begin(pace.number, pace.now)
+    stop = pace.stint.stop
+    assert stop > pace.number + 64
+    pace.stint.end(pace.number + 1, 8, pace.now)
+    pace.stint.begin(pace.number + 1, pace.now)
+    assert pace.stint.stop == stop
+    pace.stint.end(pace.number + 1, 8, pace.stint.until)
+    pace.stint.begin(pace.number + 1, pace.now)
+    assert pace.stint.stop < stop
+
+
 def test_slow_elements_make_short_stints() -> None:
     """One that is slower than a stint may last is alone in it, and fast ones have an end as well."""
     pace = Pace()
@@ -203,7 +220,9 @@ def test_slow_elements_make_short_stints() -> None:
     assert ends[-1] - ends[-2] == MOST_ELEMENTS
 
 
-@pytest.mark.parametrize(("size", "length"), [(150_000, 4), (200_000, 2), (BLOCK_BYTES * 3, 1)])
+@pytest.mark.parametrize(
+    ("size", "length"), [(20_000, 16), (150_000, 16), (300_000, 8), (1_500_000, 2), (5_000_000, 1)]
+)
 def test_a_stint_fits_into_a_block(size: int, length: int) -> None:
     """It is no longer than a block that is handed over because it is full, and not longer each second time."""
     pace = Pace()

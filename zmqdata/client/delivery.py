@@ -55,10 +55,11 @@ class Delivery:
     __slots__ = ("_count", "before", "dropped", "elements", "failure", "parts", "taken")
 
     def __init__(
-        self, blocks: tuple[Deliver, ...], elements: list[list[Any]], failure: DataServiceError | None = None
+        self, blocks: tuple[Deliver, ...], elements: list[Iterator[Any]], failure: DataServiceError | None = None
     ) -> None:
         self.parts = [Part(one.header, one.skip, one.stop) for one in blocks]
-        woven = elements[0] if len(elements) == 1 else list(chain.from_iterable(zip(*elements, strict=True)))
+        # Made in the order in which they are taken, they also lie so in memory.
+        woven = list(elements[0] if len(elements) == 1 else chain.from_iterable(zip(*elements, strict=True)))
         self._count = len(woven)
         self.elements: Iterator[Any] = iter(woven)
         self.failure = failure

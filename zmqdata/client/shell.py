@@ -347,25 +347,25 @@ class ReaderShell:
 
     def _deliver(self, command: c.Deliver) -> None:
         if isinstance(command.content, DataServiceError):
-            self._put(Delivery((command,), [[None]], command.content))
+            self._put(Delivery((command,), [iter([None])], command.content))
         else:
             self._put(Delivery((command,), [self._part(command)]))
 
     def _weave(self, command: c.Weave) -> None:
         self._put(Delivery(command.parts, [self._part(part) for part in command.parts]))
 
-    def _part(self, command: c.Deliver) -> list[Any]:
+    def _part(self, command: c.Deliver) -> Iterator[Any]:
         """The next elements of a block that may be delivered in parts: in order, and each of them decoded once."""
         header, stop = command.header, command.stop
         if stop == header.count and header.task not in self._begun:
-            return list(command.content.elements(command.skip))
+            return command.content.elements(command.skip)  # type: ignore[no-any-return]
         begun = self._begun.get(header.task)
         if begun is None or begun[0] is not command.content:
             begun = (command.content, command.content.elements(command.skip))
         self._begun[header.task] = begun
         if stop == header.count:
             del self._begun[header.task]
-        return list(itertools.islice(begun[1], stop - command.skip))
+        return itertools.islice(begun[1], stop - command.skip)
 
     def _finish(self, command: c.Finish) -> None:
         self.queue.put(End.by(command))

@@ -20,7 +20,7 @@ from zmqdata.messages import TaskDefinition
 BLOCK_BYTES = 512 << 10
 BLOCK_ELEMENTS = 16_384
 FEW_ELEMENTS = 16
-FEW_BYTES = 2 << 20
+FEW_BYTES = 8 << 20
 """A block of few elements, so large ones, is filled up to this: each block costs both ends more than each element."""
 
 Placed = Callable[[BaseException], BaseException]

@@ -374,7 +374,7 @@ class TaskRunner:
     def _change_turn(self) -> Iterator[None]:
         """Ends a turn, with handing over what was made in it, and begins the next one."""
         output, stint, clock = self._output, self._stint, self._states.clock
-        stint.end(output.number, output.nbytes - self._emitted)
+        stint.end(output.number, output.nbytes - self._emitted, clock())
         output.hand_over()
         self.watch.rest()
         self.compression.rest()
