@@ -125,6 +125,17 @@ def test_what_is_waited_for_is_named() -> None:
     assert waiting(60.0, tasks).endswith("from a new host, w:1")
 
 
+def test_a_loop_that_takes_each_element_at_once_waits_for_nothing() -> None:
+    """Though none is there whenever one looks: what it has taken is counted."""
+    listener = Listener()
+    for now in range(60):
+        listener.telling.heard = float(now)
+        if now < 40:
+            listener.reading.passed.add(1, now, now + 1)
+        listener.complain(float(now))
+    assert [text for _, text in listener.said] == ["waiting for 10 s: no worker has registered at tcp://d:1"]
+
+
 def test_for_whom_a_state_waits_is_named() -> None:
     """Until the iteration is open, when it is forgotten; what is said to another client does not count."""
     listener = Listener()

@@ -52,6 +52,7 @@ class Telling:
         self._do = do
         self._said = -WAITING_AFTER
         self._starving: float | None = None
+        self._passed = 0
         self._skipped: dict[str, int] = {}
         self._told_skipped = 0
         self.left_out: dict[int, int] = {}
@@ -186,7 +187,9 @@ class Telling:
 
         ``held``: whether elements may be handed out.
         """
-        idle = (opened or bool(self.awaited)) and not (reading.waiting and held)
+        # A loop that takes each element at once leaves none to be seen here.
+        came, self._passed = reading.passed.count != self._passed, reading.passed.count
+        idle = (opened or bool(self.awaited)) and not (came or (reading.waiting and held))
         self._starving = (self._starving if self._starving is not None else now) if idle else None
         silence, starved = now - self.heard, now - self._starving if self._starving is not None else 0.0
         late = silence >= SAY_SO_AFTER or starved >= WAITING_AFTER
