@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.iterators.checks import provided
+from tests.iterators.watching import RecordingWatch
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.decisions import Decision, Decisions
@@ -487,6 +488,23 @@ def test_what_failed_in_front_has_a_number_too(calls: int | None) -> None:
     assert outcomes(deciding_on(*news[1]), make(set(), set())) == [0, 1, 2, 4, 5]
     with pytest.raises(DataLossError, match="element 5"):
         outcomes(deciding_on(*news[1]), make(set(), {5}))
+
+
+@pytest.mark.parametrize("arguments", [{"num_parallel_calls": 2}, {"on_error": "retry", "retries": 1}])
+def test_what_is_poison_does_not_fail_below_ignored_errors(arguments: dict[str, Any]) -> None:
+    """It was left out of a batch, which is the same when it is made again, not given up."""
+    batches = Dataset.range(12).map(lambda x: x, **arguments).batch(3).ignore_errors()
+
+    def outcome(deciding: Deciding) -> list[list[int]]:
+        context = Context(deciding=deciding, watch=RecordingWatch({"/0.0": {4}}))
+        return [batch.tolist() for batch in make_iterator(batches._node, context)]
+
+    first = deciding_on()
+    found = outcome(first)
+    assert found == [[0, 1, 2], [3, 5, 6], [7, 8, 9], [10, 11]]
+    news = first.news()
+    assert news is not None
+    assert outcome(deciding_on(*news[1])) == found
 
 
 def test_too_many_faults_are_too_many_again() -> None:
