@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.iterators.checks import provided
+from tests.iterators.watching import RecordingWatch
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.decisions import Decision, Decisions
@@ -196,16 +197,28 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
 }
 
 
+FEW = nodes.Range(start=0, stop=9)
+OF_REPETITIONS: dict[str, Callable[[Function], nodes.Node]] = {
+    "an endless one": lambda function: nodes.Repeat(
+        inputs=(nodes.Take(inputs=(nodes.Repeat(inputs=(mapped(function, FEW),), count=-1),), count=20),), count=3
+    ),
+    "a cache": lambda function: nodes.Repeat(
+        inputs=(nodes.Cache(inputs=(mapped(function, FEW),), filename=""),), count=6
+    ),
+}
+
+
 class Life:
     """A task that is made again and again, from the beginning or from a state, with other faults each time.
 
     Args:
         make: its pipeline, of the function that fails.
         seed: decides what fails when, and where attempts begin and end.
+        is_split: whether it is given splits, or reads all of its source.
     """
 
-    def __init__(self, make: Callable[[Function], nodes.Node], seed: int) -> None:
-        self.make = make
+    def __init__(self, make: Callable[[Function], nodes.Node], seed: int, is_split: bool = True) -> None:
+        self.make, self.is_split = make, is_split
         self.random = random.Random(seed)
         self.truth: list[Any] = []
         self.states: list[tuple[int, Any, int]] = []
@@ -220,9 +233,9 @@ class Life:
         deciding = Deciding(known.base, tuple(known.entries), lambda seconds: None)
         if begin is not None:
             deciding.leap(begin[2])
-        context = provided([[(0, 20), (20, 40)]])()
+        providers = provided([[(0, 20), (20, 40)]])().providers if self.is_split else None
         node = self.make(self._faulty())
-        iterator = make_iterator(node, type(context)(seed=7, providers=context.providers, deciding=deciding))
+        iterator = make_iterator(node, Context(seed=7, providers=providers, deciding=deciding))
         number = 0
         if begin is not None:
             number = begin[0]
@@ -272,6 +285,39 @@ def test_every_attempt_makes_the_same(make: Callable[[Function], nodes.Node], se
     life = Life(make, seed)
     for _ in range(4):
         life.live()
+
+
+@pytest.mark.parametrize("make", OF_REPETITIONS.values(), ids=OF_REPETITIONS)
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_every_attempt_makes_the_same_again_and_again(make: Callable[[Function], nodes.Node], seed: int) -> None:
+    """Each repetition within another decides for itself, and what a cache pulls again was decided before."""
+    life = Life(make, seed, is_split=False)
+    for _ in range(6):
+        life.live()
+
+
+def test_a_dataset_that_is_opened_again_is_read_from_its_place_only() -> None:
+    """Read from its beginning meanwhile, it would decide what is decided anew behind its place."""
+    called: list[int] = []
+    node = nodes.ParallelInterleave(
+        inputs=(SOURCE,),
+        function=lambda x: Dataset.range(60).map(lambda y: called.append(100 * int(x) + int(y)) or y),
+        cycle_length=1,
+        block_length=1,
+        num_parallel_calls=1,
+        deterministic=True,
+    )
+    first = make_iterator(node, Context())
+    assert [int(next(first)) for _ in range(40)] == list(range(40))
+    state = first.state()
+    first.close()
+    called.clear()
+    again = make_iterator(node, Context())
+    again.restore(state)
+    assert [int(next(again)) for _ in range(25)] == [*range(40, 60), *range(5)]
+    again.close()
+    assert 0 not in called
 
 
 @settings(max_examples=15, deadline=None)
@@ -442,6 +488,23 @@ def test_what_failed_in_front_has_a_number_too(calls: int | None) -> None:
     assert outcomes(deciding_on(*news[1]), make(set(), set())) == [0, 1, 2, 4, 5]
     with pytest.raises(DataLossError, match="element 5"):
         outcomes(deciding_on(*news[1]), make(set(), {5}))
+
+
+@pytest.mark.parametrize("arguments", [{"num_parallel_calls": 2}, {"on_error": "retry", "retries": 1}])
+def test_what_is_poison_does_not_fail_below_ignored_errors(arguments: dict[str, Any]) -> None:
+    """It was left out of a batch, which is the same when it is made again, not given up."""
+    batches = Dataset.range(12).map(lambda x: x, **arguments).batch(3).ignore_errors()
+
+    def outcome(deciding: Deciding) -> list[list[int]]:
+        context = Context(deciding=deciding, watch=RecordingWatch({"/0.0": {4}}))
+        return [batch.tolist() for batch in make_iterator(batches._node, context)]
+
+    first = deciding_on()
+    found = outcome(first)
+    assert found == [[0, 1, 2], [3, 5, 6], [7, 8, 9], [10, 11]]
+    news = first.news()
+    assert news is not None
+    assert outcome(deciding_on(*news[1])) == found
 
 
 def test_too_many_faults_are_too_many_again() -> None:

@@ -358,7 +358,7 @@ class ReaderShell:
         """The next elements of a block that may be delivered in parts: in order, and each of them decoded once."""
         header, stop = command.header, command.stop
         if stop == header.count and header.task not in self._begun:
-            return command.content.elements(command.skip)  # type: ignore[no-any-return]
+            return command.content.elements(command.skip)  # type: ignore[no-any-return]  # of a block
         begun = self._begun.get(header.task)
         if begun is None or begun[0] is not command.content:
             begun = (command.content, command.content.elements(command.skip))

@@ -194,14 +194,15 @@ class MemoryCacheIterator(ElementIterator):
             mark = (position, self._input.state())
         else:
             mark = tape.nearest(position)
-        return [position, tape.length, tape.ids, *mark]
+        # Where all began tells besides which decisions are needed: a later repetition pulls what is not on the tape.
+        return [position, tape.length, tape.ids, *mark, tape.nearest(0)[1]]
 
     def restore(self, state: Any) -> None:
-        self._position, length, ids, number, mark = state
+        self._position, length, ids, number, mark, *start = state
         if self._tape.ids != ids or len(self._tape.elements) < self._position:
             self.close()
             # The input begins where it began for the tape before; its providers may have moved on since.
-            self._tape = self._new_tape(ids, self._tape.nearest(0)[1])
+            self._tape = self._new_tape(ids, start[0] if start else self._tape.nearest(0)[1])
         tape = self._tape
         if length is not None:
             tape.length = length

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -118,7 +118,7 @@ def guarded_source(node: nodes.Map, context: Context, invoke: Callable[[int, Any
     source = input_iterator(node, context)
     if decider is None:
         return source, run, None
-    follow = following(node, run, decider)
+    follow = following(node, run, decider, _poisoned(context))
 
     def run_placed(number: int, placed: _Placed) -> Outcome:
         value, raised = follow(number, placed.element)
@@ -133,8 +133,22 @@ def _decider(node: nodes.Node, context: Context) -> Decider | None:
     return decider_for(node, context) if skips(node) else fault_decider(node, context)
 
 
-def following(node: nodes.Node, run: Callable[[int, Any], Outcome], decider: Decider) -> Callable[[int, Any], Outcome]:
-    """The same function; what failed before is not called for, and what came before may not fail."""
+def _poisoned(context: Context) -> Collection[int]:
+    """The numbers of the elements that are left out of a node because they have killed their process."""
+    return () if context.watch is None else context.watch.poisoned.get(context.place, ())
+
+
+def following(
+    node: nodes.Node, run: Callable[[int, Any], Outcome], decider: Decider, poisoned: Collection[int] = ()
+) -> Callable[[int, Any], Outcome]:
+    """The same function; what failed before is not called for, and what came before may not fail.
+
+    Args:
+        node: the operation.
+        run: makes an outcome of the number of an element and the element.
+        decider: knows what failed.
+        poisoned: the numbers that ``run`` leaves out: they did not fail, whatever the node does with what fails.
+    """
     skipping = skips(node)
 
     def fails(outcome: Outcome) -> bool:
@@ -142,7 +156,7 @@ def following(node: nodes.Node, run: Callable[[int, Any], Outcome], decider: Dec
         return isinstance(value, LeftOut) or (not skipping and isinstance(raised, Exception) and not is_end(raised))
 
     def follow(number: int, element: Any) -> Outcome:
-        if decider.is_left_out(number):
+        if decider.is_left_out(number) and (skipping or number not in poisoned):
             text = "it was left out when this task was made before"
             left_out = LeftOut(number, node.label, text, "") if skipping else None
             return left_out, PipelineError(f"{node.label}: {text}", node=node.label)
@@ -174,7 +188,7 @@ class GuardedMapIterator(UnaryIterator):
             self._input = input_iterator(node, context)
         else:
             self._input = marked_input(node, context)
-            self._call = following(node, self._call, self._decider)
+            self._call = following(node, self._call, self._decider, _poisoned(context))
         self._budget = Budget(node, context)
         self._number = 0
 

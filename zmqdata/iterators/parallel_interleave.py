@@ -66,14 +66,21 @@ class _Opening(ParallelIterator):
         return self._crew is not None and self._crew.is_ready
 
 
-def _opener(node: nodes.ParallelInterleave, context: Context, gate: threading.Semaphore) -> Callable[..., Outcome]:
-    """Opens a dataset and begins to read it. Knows nothing of the iterator, which may be forgotten."""
+def _opener(
+    node: nodes.ParallelInterleave, context: Context, gate: threading.Semaphore, restoring: threading.Event
+) -> Callable[..., Outcome]:
+    """Opens a dataset and begins to read it. Knows nothing of the iterator, which may be forgotten.
+
+    It is not read while ``restoring`` is set: it may be one that is opened anew at its place, and what is decided in it
+    is decided once.
+    """
 
     def open_ahead(number: int, element: Any) -> Outcome:
         try:
             opened = open_nested(node, context, number, element)
             opened.iterator = _ahead(node, opened.iterator, gate)
-            opened.iterator.start()
+            if not restoring.is_set():
+                opened.iterator.start()
             return opened, None
         except BaseException as error:
             return None, error
@@ -97,13 +104,14 @@ class ParallelInterleaveIterator(InterleaveIterator):
 
     def __init__(self, node: nodes.ParallelInterleave, context: Context) -> None:
         calls = node.num_parallel_calls
+        self._restoring = threading.Event()
         self._gate = threading.Semaphore(cores_for(context) if calls == AUTOTUNE else within_pool(calls, context))
         super().__init__(node, context)
         self._any_order = not keeps_order(node, context)
 
     def _make_source(self) -> ElementIterator:
         node, context = self._node, self._context
-        opener, decider = _opener(node, context, self._gate), self._decider
+        opener, decider = _opener(node, context, self._gate, self._restoring), self._decider
         if decider is not None:
             opener = following(node, opener, decider)
         self._opening = _Opening(marked_input(node, context), opener, node, context, decider=decider)
@@ -111,7 +119,15 @@ class ParallelInterleaveIterator(InterleaveIterator):
 
     def _open(self, number: int, element: Any) -> Opened:
         assert isinstance(element, Opened)
+        element.iterator.start()  # type: ignore[attr-defined]  # made by _ahead
         return element
+
+    def restore(self, state: Any) -> None:
+        self._restoring.set()
+        try:
+            super().restore(state)
+        finally:
+            self._restoring.clear()
 
     def _reopen(self, number: int, element: Any, inner: Any) -> Opened:
         element.iterator.close()

@@ -10,6 +10,9 @@ from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.splits import Split, SplitProvider
 
+_ENDLESS = 1 << 16
+"""For how many repetitions each one around an endless repeat has room: further on two of them have one number."""
+
 
 class ResetCounter:
     """A split provider whose state also tells how often it was reset since it was last asked for a split.
@@ -74,7 +77,8 @@ class RepeatIterator(ElementIterator):
         self._goes_on_empty = others_take and node.input.cardinality != 0
 
     def _make_input(self) -> ElementIterator:
-        outer = self._context.repetition * max(1, self._node.count)
+        count = self._node.count
+        outer = self._context.repetition * (_ENDLESS if count < 0 else max(1, count))
         return input_iterator(self._node, self._context.repeated(outer + self._done))
 
     def __next__(self) -> Any:
