@@ -192,3 +192,22 @@ def test_what_cannot_be_put_together_is_told_to_all() -> None:
     desk.bring("one", 1, seed=12)
     assert {refused.request for refused in desk.all_of(m.RequestRefused)} == {"zero", "one"}
     assert not desk.core.state.iterations
+
+
+def test_who_has_not_heard_a_refusal_is_told_again() -> None:
+    """He asks on, alone, and would wait for those who know; after a minute nobody remembers."""
+    desk = Desk()
+    desk.bring("zero", 0)
+    desk.bring("one", 1, seed=12)
+    desk.wait(5.0)
+    desk.commands.clear()
+    desk.bring("one", 1, seed=12)
+    refused = desk.refusal("one")
+    assert refused is not None
+    assert "not of the same iteration" in refused.text
+    assert not desk.core.jobs.incarnations.gatherings
+    desk.wait(60.0)
+    desk.commands.clear()
+    desk.bring("one", 1, seed=12)
+    assert desk.refusal("one") is None
+    assert desk.core.jobs.incarnations.gatherings

@@ -238,7 +238,7 @@ def test_consumers_go_on_from_different_steps_or_not_at_all(seed: int) -> None:
     world.stop(world.first, shares[1])
     behind = draw.randrange(count)
     world.checkpoints[behind] = older[behind]
-    second = world.join(draw.randint(1, 4), CALM)
+    second = world.join(draw.randint(1, 4), draw.choice([CALM, ROUGH]))
     second.run_until(lambda: second.all_done)
     steps = [one.step for one in world.checkpoints]
     if len(set(steps)) > 1 and {client.outcome for client in second.clients} == {"DataLossError"}:

@@ -25,6 +25,10 @@ RIVAL_PATIENCE = OFFER_PATIENCE + 2.0
 """Seconds for which another waits: who brought it may have been killed, and started again at once."""
 
 
+REFUSAL_KEPT = 60.0
+"""Seconds for which those who were refused together are told so again: one may not have heard it, and ask on alone."""
+
+
 @dataclass
 class Offer:
     """One reader's part of a job that is to go on, and who brings it. ``left``: it has closed; what it knows counts."""
@@ -102,10 +106,14 @@ class Incarnations:
         self.absent = absent
         self.grace = grace
         self.gatherings: dict[str, Gathering] = {}
+        self._refused: dict[str, tuple[float, type[DataServiceError], str]] = {}  # by client, until when, and why
         self._waiting_bytes = 0  # of the states gathered, and of those that went since the last tick
 
     def offer(self, peer: Peer, ask: m.OpenIteration, now: float) -> Gathering | None:
         """Takes a part; returns all of them once the last is there and nobody reads the job any more."""
+        if ask.client in self._refused:
+            self.out.refuse(peer, ask.client, *self._refused[ask.client][1:])
+            return None
         dataset = self.out.state.datasets[ask.job.dataset_id]
         sources = (dataset.sources or ()) if ask.job.processing_mode == "DYNAMIC" else ()
         try:
@@ -120,7 +128,7 @@ class Incarnations:
             return None
         gathering, readers = self.gatherings[ask.job.name], self._readers(ask.job.name, now)
         if self._is_occupied(gathering, readers, now):
-            self._refuse_all(ask.job.name, FailedPreconditionError, _occupied(ask.job.name))
+            self._refuse_all(ask.job.name, FailedPreconditionError(_occupied(ask.job.name)), now)
             return None
         former = f"{len(readers)} former readers of job {ask.job.name} to be gone" if readers else ""
         awaited = gathering.awaited or gathering.rivalry(now) or former
@@ -199,6 +207,7 @@ class Incarnations:
 
     def tick(self, now: float) -> None:
         """Ends what has waited in vain, and forgets who asks no more."""
+        self._refused = {client: told for client, told in self._refused.items() if now < told[0]}
         for name, gathering in list(self.gatherings.items()):
             silent = [
                 part
@@ -211,7 +220,7 @@ class Incarnations:
                     f"For {timeout:g} s (consumer_timeout) job {name} has waited for {gathering.awaited}. All readers "
                     "go on together: load the states of all of them."
                 )
-                self._refuse_all(name, UnavailableError, text)
+                self._refuse_all(name, UnavailableError(text), now)
                 continue
             for part in silent:
                 del gathering.offers[part]
@@ -221,13 +230,14 @@ class Incarnations:
         offers = [offer for gathering in self.gatherings.values() for offer in gathering.offers.values()]
         self._waiting_bytes = sum(len(offer.ask.resume) for offer in offers)
 
-    def refuse_all(self, gathering: Gathering, error: DataServiceError) -> None:
+    def refuse_all(self, gathering: Gathering, error: DataServiceError, now: float) -> None:
         """Tells all who have brought parts why the job can not go on from them."""
         for offer in gathering.present:
+            self._refused[offer.ask.client] = (now + REFUSAL_KEPT, type(error), str(error))
             self.out.refuse(offer.peer, offer.ask.client, type(error), str(error))
 
-    def _refuse_all(self, job: str, error: type[DataServiceError], text: str) -> None:
-        self.refuse_all(self.gatherings.pop(job), error(text))
+    def _refuse_all(self, job: str, error: DataServiceError, now: float) -> None:
+        self.refuse_all(self.gatherings.pop(job), error, now)
 
 
 def _occupied(job: str) -> str:

@@ -159,7 +159,7 @@ class Jobs:
         try:
             updates = incarnation_of(checkpoints, Beginning(gathering.job, dataset, *numbers, self.out.derive_seed))
         except DataServiceError as error:
-            self.incarnations.refuse_all(gathering, error)
+            self.incarnations.refuse_all(gathering, error, now)
             return
         if name in state.jobs:
             self._collect(name)
