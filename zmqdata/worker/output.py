@@ -12,6 +12,7 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder, detached, size_of
+from zmqdata.core.credit import LEAST_BYTES
 from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures import encode_failure
@@ -20,8 +21,11 @@ from zmqdata.messages import TaskDefinition
 BLOCK_BYTES = 512 << 10
 BLOCK_ELEMENTS = 16_384
 FEW_ELEMENTS = 16
-FEW_BYTES = 8 << 20
-"""A block of few elements, so large ones, is filled up to this: each block costs both ends more than each element."""
+FEW_BYTES = LEAST_BYTES
+"""A block of few elements, so large ones, is filled up to this: each block costs both ends more than each element.
+
+No more than the smallest window, or a client of many streams would hold twice what it asked for.
+"""
 
 Placed = Callable[[BaseException], BaseException]
 
@@ -95,7 +99,9 @@ class Output:
         self._skip = RangeSet([*definition.skip, (0, min(self._passed))])
         self._skip_stop = max((stop for _, stop in self._skip), default=0)
         self._round: list[Any] = []
-        self._full = min(BLOCK_BYTES, window) if definition.cache or definition.save_path else BLOCK_BYTES
+        bounded = bool(definition.cache or definition.save_path)
+        self._full = min(BLOCK_BYTES, window) if bounded else BLOCK_BYTES
+        self._few_full = min(FEW_BYTES, window) if bounded else FEW_BYTES
         self._most = min(BLOCK_ELEMENTS, definition.block_elements or BLOCK_ELEMENTS)
         self._lock = threading.Lock()
         self._held = False  # the pipeline looks at the first of the fresh elements by itself
@@ -314,7 +320,7 @@ class Output:
     def _is_full(self, nbytes: int, count: int) -> bool:
         if nbytes < self._full:
             return count >= self._most
-        return nbytes >= FEW_BYTES or count >= min(FEW_ELEMENTS, self._most) or self._full < BLOCK_BYTES
+        return nbytes >= self._few_full or count >= min(FEW_ELEMENTS, self._most)
 
     def _put_failure(self, lane: Lane, number: int, error: BaseException) -> None:
         failure = encode_failure(self._placed(error), number, self._worker)

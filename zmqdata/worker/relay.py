@@ -15,15 +15,13 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from zmqdata.messages import TaskDefinition
-from zmqdata.worker.output import BLOCK_BYTES, FEW_ELEMENTS
+from zmqdata.worker.output import BLOCK_BYTES, FEW_BYTES, FEW_ELEMENTS
 
 LONGEST = 0.02
 """Seconds after which another task may go on."""
 WORK = 0.01
 """Seconds of work in which that is not worth while: others on the machine may make it last longer."""
 MOST_ELEMENTS = 1 << 14
-FEW_BYTES_IN_TURN = 4 << 20
-"""What ``output.FEW_BYTES`` is to others: the client's memory for them is shared by all tasks."""
 
 
 class Runner(Protocol):
@@ -187,6 +185,6 @@ class Stint:
         if (number < self.stop and now >= self.until) or seconds > WORK:
             self._length = max(1, length // 2)
         elif number - self._first == length and 2 * seconds < WORK:
-            full = FEW_BYTES_IN_TURN if 2 * length <= FEW_ELEMENTS else BLOCK_BYTES
+            full = FEW_BYTES if 2 * length <= FEW_ELEMENTS else BLOCK_BYTES
             if size * (2 * length - 1) < full * length:
                 self._length = min(MOST_ELEMENTS, 2 * length)
