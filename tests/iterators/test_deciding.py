@@ -368,6 +368,58 @@ def test_a_file_that_could_not_be_read_is_not_read_later(tmp_path: Path, content
         outcome(deciding_on(*news[1]))
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"b": b""}, {"c": b"c0\nc1\n"}),
+        ({"b": b"", "c": b""}, {"e": b"e0\n"}),
+        ({"b": b"b0\n"}, {"c": b"\xff\nc1\nc2\n"}),
+        ({"b": b"b0\n\xff\nb2\n"}, {"b": b"b0\nb1\nb2\n"}),
+        ({"b": b"\xff\nb1\n", "c": b"c0\n"}, {"b": b"b0\nb1\n"}),
+        ({"b": b"", "c": b"\xff\nc1\n"}, {"c": b"c0\nc1\n"}),
+    ],
+    ids=["behind an empty one", "behind two", "damaged now", "mended line", "mended beginning", "mended behind"],
+)
+def test_what_failed_in_files_fails_alone_again(
+    tmp_path: Path, before: dict[str, bytes], after: dict[str, bytes]
+) -> None:
+    """A file that was missing stays out as a whole, a line that was damaged by itself, wherever they lie."""
+    names = [tmp_path / name for name in "abcdef"]
+
+    def write(files: dict[str, bytes]) -> None:
+        for name, content in files.items():
+            (tmp_path / name).write_bytes(content)
+
+    def outcome(deciding: Deciding) -> list[str]:
+        lines = nodes.TextLines(filenames=tuple(map(str, names)), site="a.py:7")
+        shuffled = nodes.Shuffle(inputs=(lines,), buffer_size=2, seed=4)
+        return list(make_iterator(ignoring(shuffled), Context(deciding=deciding)))
+
+    write({"a": b"a0\na1\n", "d": b"d0\nd1\n", "f": b"f0\n"} | before)
+    first = deciding_on()
+    found = outcome(first)
+    assert {"a0", "a1", "d0", "d1", "f0"} <= set(found)
+    news = first.news()
+    assert news is not None
+    write(after)
+    assert outcome(deciding_on(*news[1])) == found
+
+
+def test_a_file_that_was_whole_and_is_not_ends_the_task(tmp_path: Path) -> None:
+    """What comes behind has other numbers now, also where nothing fails but something is missing."""
+    names = [tmp_path / name for name in "ab"]
+    names[0].write_text("a0\na1\n")
+    names[1].write_text("b0\n")
+    node = ignoring(nodes.TextLines(filenames=tuple(map(str, names)), site="a.py:7"))
+    first = deciding_on()
+    assert len(list(make_iterator(node, Context(deciding=first)))) == 3
+    news = first.news()
+    assert news is not None
+    names[1].write_text("")
+    with pytest.raises(DataLossError, match="nothing more comes"):
+        list(make_iterator(node, Context(deciding=deciding_on(*news[1]))))
+
+
 def test_the_rest_of_a_damaged_file_is_not_read_later(tmp_path: Path) -> None:
     """Below ignored errors: what could be read of it is there, and nothing behind."""
     whole = gzip.compress(b"".join(b"%d\n" % number for number in range(20_000)))

@@ -78,6 +78,10 @@ def is_end(error: BaseException) -> bool:
     return isinstance(error, StopIteration) or getattr(error, "final", False) is True
 
 
+class PassedOver(Exception):
+    """A part of a source was left out."""
+
+
 class ElementIterator(ABC):
     """Runs a node: yields its elements, can say where it is, and can go on from there.
 
@@ -86,9 +90,11 @@ class ElementIterator(ABC):
 
     Attributes:
         begun: how many parts, as files, a source has begun.
+        in_part: whether the part that it has begun last goes on; what fails then fails alone.
     """
 
     begun = 0
+    in_part = True
 
     def __iter__(self) -> ElementIterator:
         return self
@@ -105,13 +111,16 @@ class ElementIterator(ABC):
     def restore(self, state: Any) -> None:
         """Continue where ``state`` was taken. To be called on a new iterator of the same node and context."""
 
-    def fail_again(self, at_beginning: bool) -> None:
-        """Goes on as after the failure of the next element, though it might come this time; may raise that failure.
+    def pass_part(self, ahead: int) -> None:
+        """Of a source: leaves out the rest of a part, which failed before, without reading it.
 
         Args:
-            at_beginning: whether it failed before anything came of the next part, as a file that cannot be opened.
+            ahead: which one: 0 the one that is being read, 1 the next one, if this one gives nothing more, and so on.
+
+        Raises:
+            PassedOver: it was left out.
         """
-        next(self)
+        raise PassedOver(ahead)
 
     def current_split(self) -> tuple[int, int] | None:
         """First and last index (exclusive) of the split that the last element came from, of a batch its last row.

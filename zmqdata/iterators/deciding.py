@@ -229,6 +229,12 @@ class Decider:
         """Whether an element was left out before, and so must be."""
         return number < self._known_stop and number in self._known.left_out
 
+    def first_left_out(self, first: int, stop: int) -> int | None:
+        """The first of these numbers that was left out before."""
+        if first >= self._known_stop:
+            return None
+        return next((number for number in range(first, stop) if number in self._known.left_out), None)
+
     def was_kept(self, number: int) -> bool:
         """Whether an element was there before, and so must come."""
         return number < self._known_stop and self._known.was_kept(number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import zlib
@@ -10,7 +9,7 @@ from typing import Any, BinaryIO
 
 from zmqdata import nodes
 from zmqdata.errors import NotFoundError
-from zmqdata.iterators.base import Context, failure, make_iterator
+from zmqdata.iterators.base import Context, PassedOver, failure, make_iterator
 from zmqdata.iterators.sources import IndexedIterator
 
 _BUFFER = 1 << 16
@@ -53,6 +52,7 @@ class FilesIterator(IndexedIterator):
         self._node = node
         self._file: BinaryIO | None = None
         self._offset = 0
+        self._passed_over = -1  # the part that is not to be read
 
     def _open(self) -> BinaryIO:
         """The next file. While it is open ``_next`` is its index."""
@@ -60,6 +60,9 @@ class FilesIterator(IndexedIterator):
             self._advance()
         node = self._node
         self.begun += 1
+        if self.begun == self._passed_over:
+            self._next += self._stride
+            raise PassedOver
         try:
             self._file = open_binary(node.filenames[self._next], node.compression_type, node.buffer_size)
         except OSError as error:
@@ -67,17 +70,16 @@ class FilesIterator(IndexedIterator):
             raise failure(node, error) from error
         return self._file
 
-    def fail_again(self, at_beginning: bool) -> None:
-        part = self.begun + at_beginning
-        with contextlib.suppress(StopIteration):
-            next(self)  # where what lies in the file is damaged, it fails by itself, and the next line may follow
-        if self._file is None:
-            return
-        if self.begun == part:
+    @property
+    def in_part(self) -> bool:  # type: ignore[override]  # which is True of sources without parts
+        return self._file is not None
+
+    def pass_part(self, ahead: int) -> None:
+        if not ahead:
             self._end_file()
-        else:  # nothing more was in the file that could not be read then, and the next one has begun
-            self.close()
-            self._offset = 0
+            raise PassedOver
+        self._passed_over = self.begun + ahead
+        next(self)
 
     def _end_file(self) -> None:
         self.close()

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from zmqdata.errors import PipelineError
-from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator
+from zmqdata.errors import DataLossError, PipelineError
+from zmqdata.iterators.base import Context, ElementIterator, PassedOver, is_end, make_iterator
 from zmqdata.iterators.deciding import Decider, Deciding
 from zmqdata.nodes import Node
 
@@ -63,11 +63,17 @@ class MarkedInput(ElementIterator):
         self._input.close()
 
 
+SLOTS = 16
+"""Of the numbers under which it is decided on each element of a source."""
+FAR_AHEAD, ALONE, KEPT = SLOTS - 3, SLOTS - 2, SLOTS - 1
+
+
 class FollowedSource(ElementIterator):
     """A source that fails where it failed before, and nowhere else: a fault of a disk need not come again.
 
-    What is decided of element ``n`` stands at ``2 * n`` when it failed at the beginning of a file, else at the number
-    behind.
+    How element ``n`` failed is told by the number from ``SLOTS * n`` on: the first ones stand for a part (a file) that
+    ended with it, and how many parts ahead that was begun; then come those that were too far ahead to be told, an
+    element that failed alone, and one that came.
     """
 
     def __init__(self, source: ElementIterator, decider: Decider) -> None:
@@ -75,31 +81,46 @@ class FollowedSource(ElementIterator):
         self._number = 0
 
     def __next__(self) -> Any:
-        number, decider = self._number, self._decider
-        at_beginning, within = 2 * number, 2 * number + 1
-        fails_at_beginning = decider.is_left_out(at_beginning)
-        if fails_at_beginning or decider.is_left_out(within):
-            self._fail_again(fails_at_beginning)
-        begun = self._source.begun
+        source, decider, first = self._source, self._decider, SLOTS * self._number
+        failed = decider.first_left_out(first, first + KEPT)
+        if failed is not None:
+            self._fail_again(failed)
+        begun = source.begun
         try:
-            element = next(self._source)
-        except Exception as error:
-            if decider.was_kept(within):
-                raise decider.loss(number, error) from error
+            element = next(source)
+        except StopIteration as error:
+            if decider.was_kept(first + KEPT):
+                raise decider.loss(self._number, error) from None
+            raise
+        except (PipelineError, DataLossError) as error:
             if is_end(error):
                 raise
-            self._number = number + 1
-            decider.leave_out(within if self._source.begun == begun else at_beginning)
+            if decider.was_kept(first + KEPT):
+                raise decider.loss(self._number, error) from error
+            self._number += 1
+            decider.leave_out(first + (ALONE if source.in_part else min(source.begun - begun, FAR_AHEAD)))
             raise
-        self._number = number + 1
-        decider.keep(within)
+        self._number += 1
+        decider.keep(first + KEPT)
         return element
 
-    def _fail_again(self, at_beginning: bool) -> NoReturn:
-        self._decider.leave_out(2 * self._number + (not at_beginning))
-        self._number += 1
-        self._source.fail_again(at_beginning)
-        raise PipelineError("it could not be read when this task was made before")
+    def _fail_again(self, failed: int) -> NoReturn:
+        number, how = divmod(failed, SLOTS)
+        self._decider.leave_out(failed)
+        try:
+            if how == ALONE:
+                next(self._source)
+            elif how != FAR_AHEAD:
+                self._source.pass_part(how)
+        except PassedOver:
+            how = ALONE
+        except (PipelineError, DataLossError, StopIteration) as error:
+            if how != ALONE or not self._source.in_part:
+                raise self._decider.loss(number, error) from error
+        if how != ALONE:
+            raise self._decider.loss(number, PipelineError("it failed, and now comes"))
+        self._number = number + 1
+        raise PipelineError(f"element {number} could not be read when this task was made before")
 
     def state(self) -> Any:
         return [self._number, self._source.state()]

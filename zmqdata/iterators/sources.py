@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, Stackable, as_element, failure, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, PassedOver, Stackable, as_element, failure, make_iterator
 from zmqdata.iterators.callsites import call_site
 from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.specs import map_structure
@@ -176,6 +175,7 @@ class GeneratorIterator(IndexedIterator):
         self._node = node
         self._values: Iterator[Any] | None = None
         self._count = 0
+        self._passed_over = -1  # the part that is not to be read
         self._site = call_site(node, context, skippable=False)
 
     def __next__(self) -> Any:
@@ -191,6 +191,9 @@ class GeneratorIterator(IndexedIterator):
         while self._next >= self._stop:
             self._advance()
         self.begun += 1
+        if self.begun == self._passed_over:
+            self._end()
+            raise PassedOver
         try:
             made: Any = self._node.generator(*self._node.args)
             if not isinstance(made, Iterable) and not hasattr(made, "__getitem__"):
@@ -219,16 +222,16 @@ class GeneratorIterator(IndexedIterator):
             self._count += 1
             return value
 
-    def fail_again(self, at_beginning: bool) -> None:
-        part = self.begun + at_beginning
-        with contextlib.suppress(StopIteration):
-            next(self)
-        if self._values is None:
-            return
-        if self.begun == part:
+    @property
+    def in_part(self) -> bool:  # type: ignore[override]  # which is True of sources without parts
+        return self._values is not None
+
+    def pass_part(self, ahead: int) -> None:
+        if not ahead:
             self._end()
-        else:  # nothing more came of the one that failed then, and the next one has begun
-            self._values, self._count = None, 0
+            raise PassedOver
+        self._passed_over = self.begun + ahead
+        next(self)
 
     def _end(self) -> None:
         self._values, self._count = None, 0
