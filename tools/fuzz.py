@@ -300,8 +300,12 @@ def pipelines() -> list[Dataset]:
     ]
 
 
+@cache
 def state_seeds() -> list[bytes]:
-    """The number of a pipeline, then where its operations are, at the beginning, amid, and at the end."""
+    """The number of a pipeline, then where its operations are, at the beginning, amid, and at the end.
+
+    Made before any forged state was loaded: what a cache of a dataset takes from one stays with the dataset.
+    """
     found = []
     for number, dataset in enumerate(pipelines()):
         for count in (0, 3, 100):
