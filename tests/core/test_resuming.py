@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -151,6 +152,18 @@ def test_consumers_that_are_too_far_apart_cannot_go_on() -> None:
     with pytest.raises(DataLossError, match="between steps 3 and 40"):
         incarnation_of([behind, later], BEGINNING)
     assert incarnation_of([consumer(0, 3, view, *later.views), later], BEGINNING)
+
+
+def test_a_repetition_of_which_only_the_end_is_known_was_begun() -> None:
+    """Its splits went to a task that has given nothing yet: a new one gets them, though all that are known ended."""
+    ends = (Split(0, 0, 100), Split(0, 100, 100), Split(1, 100, 100))
+    job = msgspec.structs.replace(BEGINNING.job, num_consumers=None, finite=None)
+    task = m.TaskPart(0, 5, None, (0,), (ends,), (), ((0, 9),), 9)
+    one = m.Checkpoint(1, job, "print", 0, 11, 0, m.Reader(), "me", ("me",), (), (task,), 0, ())
+    facts = incarnation_of([one], replace(BEGINNING, job=job))
+    assert [fact.task for fact in facts if isinstance(fact, u.CreateTaskUpdate)] == [4000, 4001]
+    [cursor] = [fact for fact in facts if isinstance(fact, u.RestoreCursorUpdate)]
+    assert (cursor.repetition, cursor.next, cursor.returned) == (1, 0, ())
 
 
 def test_files_that_are_not_where_they_were_are_named() -> None:

@@ -158,8 +158,10 @@ def _cursor(past: Past, source: int, described: SplitSource, spent: dict[int, Ra
     taken = {repetition: ranges.copy() for repetition, ranges in spent.items()}
     for task in past.tasks.values():
         for split in task.ledger[source]:
+            # The end of a repetition says that it was begun, though whoever had its splits may be unknown.
+            ranges = taken.setdefault(split.repetition, RangeSet())
             if not split.is_end:
-                taken.setdefault(split.repetition, RangeSet()).add(split.start, split.stop)
+                ranges.add(split.start, split.stop)
     repetition = max(taken, default=0)
     following = taken[repetition].ranges[-1][1] if taken.get(repetition) else 0
     count = described.count if isinstance(described, IndexSplits) else OPEN_END
