@@ -261,7 +261,8 @@ def test_batches_and_structures_arrive_as_they_were(cluster: zmqdata.LocalCluste
 def test_a_reader_that_leaves_early_harms_nobody(cluster: zmqdata.LocalCluster, name: str) -> None:
     """What a reader was not handed when it closed its iterator goes to the others."""
     big = zmqdata.Dataset.range(5000)
-    first = iter(read(big, cluster, job_name=name))
+    # With all of the rest on its way to the first, the second would have come to its end before that one closes.
+    first = iter(read(big, cluster, job_name=name, max_outstanding_requests=100))
     found = some(first, 10)
     second = iter(read(big, cluster, job_name=name))
     found += some(second, 10)
