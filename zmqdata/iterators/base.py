@@ -90,11 +90,14 @@ class ElementIterator(ABC):
 
     Attributes:
         begun: how many parts, as files, a source has begun.
-        in_part: whether the part that it has begun last goes on; what fails then fails alone.
     """
 
     begun = 0
-    in_part = True
+
+    @property
+    def in_part(self) -> bool:
+        """Of a source: whether the part that it has begun last goes on; what fails then fails alone."""
+        return True
 
     def __iter__(self) -> ElementIterator:
         return self

@@ -45,11 +45,11 @@ class CsvIterator(FilesIterator):
             try:
                 line = self._read_row(file)
             except (OSError, EOFError, zlib.error) as error:
-                self._end_file()
+                self._end_part()
                 raise failure(self._node, error) from error
             if line:
                 break
-            self._end_file()
+            self._end_part()
         try:
             return line.removesuffix(b"\n").removesuffix(b"\r").decode()
         except UnicodeDecodeError as error:
@@ -62,7 +62,7 @@ class CsvIterator(FilesIterator):
             try:
                 self._read_row(file)
             except (OSError, EOFError, zlib.error) as error:
-                self._end_file()
+                self._end_part()
                 raise failure(self._node, error) from error
         return file
 

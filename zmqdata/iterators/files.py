@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 
 from zmqdata import nodes
 from zmqdata.errors import NotFoundError
-from zmqdata.iterators.base import Context, PassedOver, failure, make_iterator
-from zmqdata.iterators.sources import IndexedIterator
+from zmqdata.iterators.base import Context, failure, make_iterator
+from zmqdata.iterators.sources import IndexedIterator, PartsIterator
 
 _BUFFER = 1 << 16
 
@@ -39,7 +39,7 @@ class ListFilesIterator(IndexedIterator):
         self._stop, self._listed = len(names), True
 
 
-class FilesIterator(IndexedIterator):
+class FilesIterator(PartsIterator):
     """Base of the iterators that read one file after the other; splits are files, states hold the place in the file.
 
     A file that cannot be opened is the failure of one element.
@@ -52,17 +52,11 @@ class FilesIterator(IndexedIterator):
         self._node = node
         self._file: BinaryIO | None = None
         self._offset = 0
-        self._passed_over = -1  # the part that is not to be read
 
     def _open(self) -> BinaryIO:
         """The next file. While it is open ``_next`` is its index."""
-        while self._next >= self._stop:
-            self._advance()
+        self._begin_part()
         node = self._node
-        self.begun += 1
-        if self.begun == self._passed_over:
-            self._next += self._stride
-            raise PassedOver
         try:
             self._file = open_binary(node.filenames[self._next], node.compression_type, node.buffer_size)
         except OSError as error:
@@ -71,17 +65,10 @@ class FilesIterator(IndexedIterator):
         return self._file
 
     @property
-    def in_part(self) -> bool:  # type: ignore[override]  # which is True of sources without parts
+    def in_part(self) -> bool:
         return self._file is not None
 
-    def pass_part(self, ahead: int) -> None:
-        if not ahead:
-            self._end_file()
-            raise PassedOver
-        self._passed_over = self.begun + ahead
-        next(self)
-
-    def _end_file(self) -> None:
+    def _end_part(self) -> None:
         self.close()
         self._offset = 0
         self._next += self._stride
@@ -115,11 +102,11 @@ class TextLinesIterator(FilesIterator):
             try:
                 line = file.readline()
             except (OSError, EOFError, zlib.error) as error:
-                self._end_file()
+                self._end_part()
                 raise failure(self._node, error) from error
             if line:
                 break
-            self._end_file()
+            self._end_part()
         self._offset += len(line)
         try:
             return line.rstrip(b"\n").removesuffix(b"\r").decode()

@@ -30,12 +30,12 @@ class TFRecordsIterator(FilesIterator):
                 record = read_record(file)
             except (DataLossError, EOFError, zlib.error, OSError) as error:
                 name, offset = self._node.filenames[self._next], self._offset
-                self._end_file()
+                self._end_part()
                 raise _damaged(self._node, name, offset, error) from error
             if record is not None:
                 self._offset += len(record) + _FRAME
                 return record
-            self._end_file()
+            self._end_part()
 
 
 @make_iterator.register(nodes.FixedLengthRecords)
@@ -56,12 +56,12 @@ class FixedLengthRecordsIterator(FilesIterator):
                 record = self._read_packed(file) if self._node.compression_type else self._read_plain(file)
             except (DataLossError, EOFError, zlib.error, OSError) as error:
                 name, offset = self._node.filenames[self._next], self._offset
-                self._end_file()
+                self._end_part()
                 raise _damaged(self._node, name, offset, error) from error
             if record is not None:
                 self._offset += self._size
                 return record
-            self._end_file()
+            self._end_part()
 
     def _open(self) -> BinaryIO:
         file = super()._open()
@@ -85,7 +85,7 @@ class FixedLengthRecordsIterator(FilesIterator):
     def _refuse_length(self) -> BinaryIO:
         node, name = self._node, self._node.filenames[self._next]
         between = self._end - node.header_bytes
-        self._end_file()
+        self._end_part()
         raise DataLossError(
             f"{node.label}: Excess bytes of {name}: {between} bytes lie between header ({node.header_bytes}) and "
             f"footer ({node.footer_bytes}), which are no whole number of records of {self._size} bytes"

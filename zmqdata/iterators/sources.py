@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -81,6 +82,39 @@ class IndexedIterator(ElementIterator):
         indices = range(self._next, self._stop, self._stride)[:count]
         self._next = indices.stop
         return indices
+
+
+class PartsIterator(IndexedIterator):
+    """Base of the sources that read one part after the other, as files. What fails may end a part.
+
+    A subclass calls ``_begin_part`` when it goes on to the next one.
+    """
+
+    _passed_over = -1  # the part that is not to be read
+
+    @property
+    @abstractmethod
+    def in_part(self) -> bool:
+        """Whether the part that was begun last goes on."""
+
+    @abstractmethod
+    def _end_part(self) -> None:
+        """Goes to the end of the part, wherever it was."""
+
+    def _begin_part(self) -> None:
+        while self._next >= self._stop:
+            self._advance()
+        self.begun += 1
+        if self.begun == self._passed_over:
+            self._end_part()
+            raise PassedOver
+
+    def pass_part(self, ahead: int) -> None:
+        if not ahead:
+            self._end_part()
+            raise PassedOver
+        self._passed_over = self.begun + ahead
+        next(self)
 
 
 @make_iterator.register(nodes.Range)
@@ -167,7 +201,7 @@ def _row_getter(tensors: Any) -> Callable[[int], Any]:
 
 
 @make_iterator.register(nodes.FromGenerator)
-class GeneratorIterator(IndexedIterator):
+class GeneratorIterator(PartsIterator):
     """Runs a generator once, as one split. Its state is a count: restoring runs it again up to there."""
 
     def __init__(self, node: nodes.FromGenerator, context: Context) -> None:
@@ -175,7 +209,6 @@ class GeneratorIterator(IndexedIterator):
         self._node = node
         self._values: Iterator[Any] | None = None
         self._count = 0
-        self._passed_over = -1  # the part that is not to be read
         self._site = call_site(node, context, skippable=False)
 
     def __next__(self) -> Any:
@@ -188,12 +221,7 @@ class GeneratorIterator(IndexedIterator):
             raise failure(self._node, error) from error
 
     def _open(self) -> None:
-        while self._next >= self._stop:
-            self._advance()
-        self.begun += 1
-        if self.begun == self._passed_over:
-            self._end()
-            raise PassedOver
+        self._begin_part()
         try:
             made: Any = self._node.generator(*self._node.args)
             if not isinstance(made, Iterable) and not hasattr(made, "__getitem__"):
@@ -203,7 +231,7 @@ class GeneratorIterator(IndexedIterator):
                 )
             self._values = iter(made)
         except Exception as error:
-            self._end()
+            self._end_part()
             raise failure(self._node, error) from error
 
     def _pull(self) -> Any:
@@ -214,26 +242,19 @@ class GeneratorIterator(IndexedIterator):
             try:
                 value = next(self._values) if self._site is None else self._site.call(self._count, next, self._values)
             except StopIteration:
-                self._end()
+                self._end_part()
                 continue
             except Exception as error:
-                self._end()
+                self._end_part()
                 raise failure(self._node, error) from error
             self._count += 1
             return value
 
     @property
-    def in_part(self) -> bool:  # type: ignore[override]  # which is True of sources without parts
+    def in_part(self) -> bool:
         return self._values is not None
 
-    def pass_part(self, ahead: int) -> None:
-        if not ahead:
-            self._end()
-            raise PassedOver
-        self._passed_over = self.begun + ahead
-        next(self)
-
-    def _end(self) -> None:
+    def _end_part(self) -> None:
         self._values, self._count = None, 0
         self._next += 1
 
