@@ -256,6 +256,7 @@ def test_without_a_dispatcher_the_end_comes_with_the_lease() -> None:
     reader.wait(1.0)
     assert reader.core.finished
     assert "what other readers held that have died is missing" in reader.all_of(c.Note)[-1].text
+    assert "handed out here 2 elements could not be reported" in reader.all_of(c.Note)[-1].text
     reader = at_the_end(alone=True)
     reader.wait(1.25)
     assert reader.core.finished

@@ -82,7 +82,9 @@ class TrainingLoop:
     @property
     def unreported(self) -> int:
         """How many elements it had handed out and could not report, as it says, when others were given them."""
-        return sum(map(int, re.findall(r"so do (\d+) that it had handed out", self.log.read_text())))
+        ways = r"so do (\d+) that it had handed out|here (\d+) elements could not be reported"
+        told = re.findall(ways, self.log.read_text())
+        return sum(int(number) for numbers in told for number in numbers if number)
 
     def reported(self, audit: Mapping[str, Any]) -> int:
         """How many elements it was the first to report, as the dispatcher has counted under all of its names."""

@@ -69,3 +69,5 @@ def main(target: str, kind: str, count: str, consumer: str, path: str, pace: str
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    # The interpreter forgets handlers before it is gone: who has read to its end is not killed by being asked to.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -118,7 +118,7 @@ class ConsumerCore:
         self._began: float | None = None
         self._asked: float | None = None
         self._given_up: tuple[float, str] | None = None
-        self.ending = Ending(client, self._speak, self.telling)
+        self.ending = Ending(client, self._speak, self.reading, self.telling)
         counts = not profile.job.anonymous
         self.goodbye = Goodbye(client, self.reading, profile.dispatcher_timeout, counts, self._do)
 
@@ -263,7 +263,7 @@ class ConsumerCore:
         """Reads on under another name with nothing in hand, a numbered consumer where its training loop is."""
         held = self.reading.waiting
         self._drop_queued()
-        unreported = sum(stop - first for ranges in self.reading.next_report()[1].values() for first, stop in ranges)
+        unreported = self.reading.count_unreported()
         self._step, self._former = max(self._step, self.reading.steps), self.client
         self.telling.given_up(why, held, unreported)
         self.links.tend((), now)

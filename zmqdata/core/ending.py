@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zmqdata.core.lease import ClientLease
+from zmqdata.core.reading import Reading
 from zmqdata.core.telling import Telling
 from zmqdata.messages import MayEnd
 
@@ -18,15 +19,17 @@ class Ending:
     Args:
         client: its name.
         speak: has it report at a time, and returns the number of that heartbeat.
+        reading: what it has handed out.
         telling: who knows how long the dispatcher has been silent.
 
     Attributes:
         has_begun: whether the client has nothing left to hand out.
     """
 
-    def __init__(self, client: str, speak: Callable[[float], int], telling: Telling) -> None:
+    def __init__(self, client: str, speak: Callable[[float], int], reading: Reading, telling: Telling) -> None:
         self._client = client
         self._speak = speak
+        self._reading = reading
         self._telling = telling
         self.revoke()
 
@@ -52,5 +55,5 @@ class Ending:
         if not self._is_granted and silence < min(lease.patience, self._telling.patience):
             return False
         if not self._is_granted and not lease.alone:
-            self._telling.ended_alone(silence)
+            self._telling.ended_alone(silence, self._reading.count_unreported())
         return True

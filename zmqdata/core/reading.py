@@ -272,6 +272,10 @@ class Reading:
         self._collect_report()
         return self.report, self.unreported, self.steps
 
+    def count_unreported(self) -> int:
+        """How many elements were handed out of which the dispatcher has not said that it knows."""
+        return sum(stop - first for ranges in self.next_report()[1].values() for first, stop in ranges)
+
     @property
     def steps(self) -> int:
         """The steps below which a numbered consumer has handed out everything."""

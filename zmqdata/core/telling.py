@@ -158,12 +158,14 @@ class Telling:
             "iterator's quarantine"
         )
 
-    def ended_alone(self, silence: float) -> None:
-        """Tells that nobody has said whether others that read the job had all that they held."""
+    def ended_alone(self, silence: float, unreported: int) -> None:
+        """Tells that nobody has said whether others that read the job had all that they held, or knows what we had."""
         text = (
             f"no answer from the dispatcher at {self.service} for {silence:.0f} s at the end of job {self.job!r}, "
             f"repetition {self.repetition}: what other readers held that have died is missing here"
         )
+        if unreported:
+            text += f"; of what was handed out here {unreported} elements could not be reported: others may get them"
         self._do(c.Note("warning", text))
 
     def forgive(self, seconds: float) -> None:
