@@ -62,8 +62,9 @@ class DeliveryQueue:
 
     def remove(self, delivery: Delivery) -> None:
         """The training loop has taken the last element of the first block."""
-        if self._items and self._items[0] is delivery:
-            self._items.popleft()
+        items = self._items  # which the other thread may put others in place of
+        if items and items[0] is delivery:
+            items.popleft()
 
     # --- from any thread
 

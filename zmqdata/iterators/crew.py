@@ -15,6 +15,7 @@ from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators.base import ElementIterator, is_end
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.guarding import Outcome
+from zmqdata.threads import Background
 
 _MARK_EVERY = 32
 _LOOK_AFTER = 1.0  # seconds after which a waiting consumer looks whether the threads still live
@@ -83,7 +84,7 @@ class Crew:
         self._enough = min(len(self._threads) + 1, self.size)
         if index >= self.size or self._end is not None or self._stopped:
             return
-        thread = threading.Thread(target=self._work, args=(index,), name=f"zmqdata-map-{index}", daemon=True)
+        thread = Background(target=self._work, args=(index,), name=f"zmqdata-map-{index}", daemon=True)
         self._working += 1
         try:
             thread.start()

@@ -15,6 +15,7 @@ from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.tuning import RAM_BUDGET, BufferSize, TunedSize
 from zmqdata.specs import AUTOTUNE
+from zmqdata.threads import Background
 
 UNTUNED_SIZE = 8
 """What AUTOTUNE is where the options turn tuning off."""
@@ -59,7 +60,7 @@ class _Pump:
         self._stopped = False
         self._started = False
         self._starting = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="zmqdata-prefetch", daemon=True)
+        self._thread = Background(target=self._run, name="zmqdata-prefetch", daemon=True)
         self.mark: Any = source.state()
         self.since = 0
         lost_in_forks(self)

@@ -16,6 +16,8 @@ from typing import Any
 
 import zmq
 
+from zmqdata.threads import Background
+
 log = logging.getLogger(__name__)
 
 FAIR_SHARE = 64
@@ -59,7 +61,7 @@ class Loop:
         self._woken = False
         self._stopping = False
         self._poller.register(self._wake_in.fileno(), zmq.POLLIN)
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread = Background(target=self._run, name=name, daemon=True)
 
     # --- from any thread
 
