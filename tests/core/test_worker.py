@@ -8,6 +8,7 @@ from msgspec import structs
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.credit import FEW_BYTES, FEW_SHARED_BYTES
 from zmqdata.core.hosted import UNREAD_ELEMENTS
 from zmqdata.core.pipelines import PIPELINES_KEPT
 from zmqdata.core.worker import DROPPED_KEPT, WorkerCore, WorkerProfile
@@ -361,7 +362,7 @@ def test_without_a_reader_a_task_makes_next_to_nothing() -> None:
     assert host.core.tasks[1].unread == UNREAD_ELEMENTS
     host.link()
     host.grant(8)
-    assert host.sent(c.AllowProduction) == c.AllowProduction(1, 1, 100, None)
+    assert host.sent(c.AllowProduction) == c.AllowProduction(1, 1, 100, None, FEW_BYTES)
     host.make(0, count=50)
     host.hear("k", m.CloseLink("k-1"))
     assert host.sent(c.AllowProduction).elements == 50 + UNREAD_ELEMENTS
@@ -371,6 +372,21 @@ def test_without_a_reader_a_task_makes_next_to_nothing() -> None:
     host.link("l", "l-1")
     host.grant(8, client="l")
     assert host.sent(c.AllowProduction).elements is None
+
+
+def test_blocks_of_large_elements_are_larger_in_memory_that_is_shared() -> None:
+    """Where all readers share it, and have a window of two of them; over sockets they are slower."""
+    host = Host()
+    host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp", "shm")))
+    host.feed(c.LinkBound("k-1", "tcp://k-1", "secret", memory=m.Memory(1, 2, 3, 1 << 30, b"token")))
+    host.grant(8, size=2 * FEW_SHARED_BYTES)
+    assert host.sent(c.AllowProduction).few_bytes == FEW_BYTES
+    wide = m.StreamGrant(1, 1, 16, 2 * FEW_SHARED_BYTES, 0)
+    host.hear("k", m.Grant("k-1", 0, (wide,), shares=True))
+    assert host.sent(c.AllowProduction).few_bytes == FEW_SHARED_BYTES
+    host.link("l", "l-1")
+    host.grant(8, client="l", size=2 * FEW_SHARED_BYTES)
+    assert host.sent(c.AllowProduction).few_bytes == FEW_BYTES
 
 
 def test_a_new_host_makes_again_what_clients_have_before_one_reads() -> None:

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from zmqdata import commands as c
 from zmqdata.blocks import Compression, decode_block
+from zmqdata.core.credit import FEW_BYTES
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures import decode_failure
 from zmqdata.messages import TaskDefinition
-from zmqdata.worker.output import BLOCK_BYTES, FEW_BYTES, FEW_ELEMENTS, Output
+from zmqdata.worker.output import BLOCK_BYTES, FEW_ELEMENTS, Output
 
 
 class Press:
@@ -93,6 +94,17 @@ def test_a_full_block_is_handed_over() -> None:
     press = Press()
     press.add(*[np.zeros(BLOCK_BYTES // FEW_ELEMENTS, np.uint8)] * FEW_ELEMENTS)
     assert len(press.posted) == 1
+
+
+def test_blocks_of_few_elements_are_as_large_as_their_readers_like() -> None:
+    """From the next one on, but no larger than a chunk of a save."""
+    press, bounded = Press(), Press(save_path="/saves/one", window=FEW_BYTES)
+    for one in (press, bounded):
+        one.output.few_bytes = 2 * FEW_BYTES
+        one.add(np.zeros(FEW_BYTES, np.uint8))
+    assert (len(press.posted), len(bounded.posted)) == (0, 1)
+    press.add(np.zeros(FEW_BYTES, np.uint8))
+    assert [block.count for block in press.posted] == [2]
 
 
 def test_another_structure_begins_another_block() -> None:

@@ -9,8 +9,9 @@ import threading
 import msgspec
 import pytest
 
+from zmqdata.core.credit import FEW_BYTES
 from zmqdata.messages import TaskDefinition
-from zmqdata.worker.output import BLOCK_BYTES, FEW_BYTES, FEW_ELEMENTS
+from zmqdata.worker.output import BLOCK_BYTES, FEW_ELEMENTS
 from zmqdata.worker.relay import MOST_ELEMENTS, WORK, Relay, Relays, Stint
 
 PATIENCE = 10.0
@@ -221,10 +222,10 @@ def test_slow_elements_make_short_stints() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "length"), [(20_000, 16), (150_000, 16), (300_000, 8), (1_500_000, 2), (5_000_000, 1)]
+    ("size", "length"), [(20_000, 64), (150_000, 16), (300_000, 8), (1_500_000, 2), (5_000_000, 1)]
 )
 def test_a_stint_fits_into_a_block(size: int, length: int) -> None:
     """It is no longer than a block that is handed over because it is full, and not longer each second time."""
     pace = Pace()
-    ends = [pace.go(1e-6, size) for _ in range(12)]
-    assert [after - before for before, after in itertools.pairwise(ends[4:])] == [length] * 7
+    ends = [pace.go(1e-6, size) for _ in range(14)]
+    assert [after - before for before, after in itertools.pairwise(ends[6:])] == [length] * 7

@@ -73,12 +73,14 @@ class AllowProduction:
     """Command: the runner may produce until its blocks add up to this many bytes since its start.
 
     ``elements``: nor may it make more than this number of elements, or rounds, as nobody reads; None: any number.
+    ``few_bytes``: blocks of few large elements are filled up to this.
     """
 
     task: int
     attempt: int
     size: int
-    elements: int | None = None
+    elements: int | None
+    few_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

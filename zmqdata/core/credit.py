@@ -18,6 +18,19 @@ IN_TURN_ELEMENTS = 1 << 14
 """At first, of a stream that is read in turn: nobody else could be given its elements."""
 IN_TURN_BYTES = 64 << 20
 """Of all streams that are read in turn: each has to have only what takes one round of all to come."""
+FEW_BYTES = 4 << 20
+"""Most bytes of a block of few elements, so large ones: each block costs both ends more than each element does."""
+FEW_SHARED_BYTES = 8 << 20
+"""The same in memory that is shared with who reads. Over sockets such blocks are slower."""
+
+
+def few_bytes(window: int, shared: bool) -> int:
+    """How many bytes a block of few elements holds: more in shared memory, if the window is for two of them.
+
+    >>> few_bytes(64 << 20, True) >> 20, few_bytes(64 << 20, False) >> 20, few_bytes(8 << 20, True) >> 20
+    (8, 4, 4)
+    """
+    return FEW_SHARED_BYTES if shared and window >= 2 * FEW_SHARED_BYTES else FEW_BYTES
 
 
 @dataclass

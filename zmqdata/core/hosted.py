@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.agreeing import Agreement
+from zmqdata.core.credit import FEW_BYTES, few_bytes
 from zmqdata.core.dealing import Dealing
 from zmqdata.core.feeds import SplitFeed
 from zmqdata.core.inband import news_for
@@ -30,11 +31,12 @@ class HostedTask:
     """A task that this worker hosts. ``dealing`` holds what it made, ``feeds`` are the ledgers of its sources.
 
     ``allowed``: how many bytes it may make, and ``unread`` how many elements while nobody reads it, None while somebody
-    does. ``hungry``: a client waits for the next element. ``incomplete``: a client that is gone took elements with it
-    that are not here any more. ``failure``: why it can not run; it has no end then, so that nobody takes it for empty.
-    ``states``: the newest places where its pipeline was, oldest first. ``busy``: for how many seconds it has been
-    at ``crumb``. ``compressed``: what its blocks are compressed with, in words. ``agreement``: what its operations have
-    decided, and what waits for the dispatcher to know of it.
+    does. ``few_bytes``: what its blocks of few large elements hold. ``hungry``: a client waits for the next element.
+    ``incomplete``: a client that is gone took elements with it that are not here any more. ``failure``: why it can not
+    run; it has no end then, so that nobody takes it for empty. ``states``: the newest places where its pipeline was,
+    oldest first. ``busy``: for how many seconds it has been at ``crumb``. ``compressed``: what its blocks are
+    compressed with, in words. ``agreement``: what its operations have decided, and what waits for the dispatcher to
+    know of it.
     """
 
     definition: m.TaskDefinition
@@ -45,6 +47,7 @@ class HostedTask:
     produced_bytes: int = 0
     allowed: int = 0
     unread: int | None = 0
+    few_bytes: int = FEW_BYTES
     total: int | None = None
     dropped: int = 0
     left_out: int = 0
@@ -101,11 +104,13 @@ class HostedTask:
         cache_bytes: int,
         usable: Callable[[Stream], bool],
         present: Iterable[m.TaskDefinition] = (),
+        sharing: Callable[[Stream], bool] = lambda stream: False,
     ) -> bool:
         """Works out how much may be made: ``room`` bytes ahead of clients; says whether that is news for its runner.
 
         While nobody reads it: a few elements more than there were when the last one left. Where tasks are read in turn,
-        those of them that are ``present`` have as much together.
+        those of them that are ``present`` have as much together. For streams that are ``sharing`` memory with who reads
+        them, larger blocks are made.
         """
         if self.definition.num_consumers is not None:
             room //= max(1, sum(one.iteration == self.definition.iteration for one in present))
@@ -114,11 +119,14 @@ class HostedTask:
             room = min(room, cache_bytes // 2)
         allowed = max(self.allowed, self.produced_bytes - self.dealing.ahead + room)
         unread = None
-        if not self.definition.save_path and not any(map(usable, self.dealing.streams.values())):
+        streams = [stream for stream in self.dealing.streams.values() if usable(stream)]
+        if not self.definition.save_path and not streams:
             unread = self.unread or max(self.produced, _replayed(self.definition)) + UNREAD_ELEMENTS
-        if not self.started or self.total is not None or (allowed, unread) == (self.allowed, self.unread):
+        few = min([few_bytes(stream.window_bytes, sharing(stream)) for stream in streams], default=self.few_bytes)
+        news = (allowed, unread, few)
+        if not self.started or self.total is not None or news == (self.allowed, self.unread, self.few_bytes):
             return False
-        self.allowed, self.unread = allowed, unread
+        self.allowed, self.unread, self.few_bytes = news
         return True
 
     def skip(self, unwanted: tuple[int, ...]) -> None:

@@ -16,6 +16,7 @@ from msgspec import structs
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.limits import MOST_CHARACTERS, too_long
+from zmqdata.core.streams import Stream
 
 LINK_SILENCE = 30.0
 MAX_GRANTS = 10_000
@@ -93,6 +94,11 @@ class SendLinks:
         """Whether something can be sent to a client."""
         link = self.by_client.get(client)
         return link is not None and link.bound
+
+    def shares_memory(self, stream: Stream) -> bool:
+        """Whether the client of a stream has mapped the memory of its link."""
+        link = self.by_client.get(stream.client)
+        return link is not None and link.shares
 
     def push(self, client: str, header: m.OnLink, frames: Any) -> None:
         """Sends the next message to a client, whose link is bound."""

@@ -89,6 +89,11 @@ class Stream:
         """Whether the client has handed out everything that was sent."""
         return self.handed_out >= self.sent
 
+    @property
+    def window_bytes(self) -> int:
+        """How much the client lets be on its way."""
+        return self.granted_bytes - self.handed_bytes
+
     def has_credit(self, portion: Portion) -> bool:
         """Whether this block may be sent now. With nothing in flight one block may go, whatever its size."""
         if self.granted <= self.sent:

@@ -310,8 +310,9 @@ class WorkerCore:
             task.notice(event)
 
     def _allow(self, task: HostedTask) -> None:
-        if task.allow(self.profile.buffer_bytes, self.profile.cache_bytes, self._is_usable, self._definitions):
-            self._do(c.AllowProduction(*task.key, task.allowed, task.unread))
+        room = (self.profile.buffer_bytes, self.profile.cache_bytes)
+        if task.allow(*room, self._is_usable, self._definitions, self.links.shares_memory):
+            self._do(c.AllowProduction(*task.key, task.allowed, task.unread, task.few_bytes))
 
     # --- distribution
 

@@ -12,20 +12,16 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder, detached, size_of
-from zmqdata.core.credit import LEAST_BYTES
+from zmqdata.core.credit import FEW_BYTES, MOST_BYTES
 from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures import encode_failure
 from zmqdata.messages import TaskDefinition
 
-BLOCK_BYTES = 512 << 10
+BLOCK_BYTES = 2 << 20
 BLOCK_ELEMENTS = 16_384
-FEW_ELEMENTS = 16
-FEW_BYTES = LEAST_BYTES
-"""A block of few elements, so large ones, is filled up to this: each block costs both ends more than each element.
-
-No more than the smallest window, or a client of many streams would hold twice what it asked for.
-"""
+FEW_ELEMENTS = 32
+"""Blocks of so few elements, large ones, are filled further, as the windows of those who read allow."""
 
 Placed = Callable[[BaseException], BaseException]
 
@@ -71,6 +67,7 @@ class Output:
         fresh: elements that were made and have not been looked at, the next ones in number.
         hungry: somebody waits for the next element: it should be settled at once.
         emitted: the bytes handed over.
+        few_bytes: up to this blocks of few elements are filled, if it is more than the others hold.
     """
 
     def __init__(
@@ -101,7 +98,8 @@ class Output:
         self._round: list[Any] = []
         bounded = bool(definition.cache or definition.save_path)
         self._full = min(BLOCK_BYTES, window) if bounded else BLOCK_BYTES
-        self._few_full = min(FEW_BYTES, window) if bounded else FEW_BYTES
+        self._few_most = window if bounded else MOST_BYTES
+        self.few_bytes = FEW_BYTES
         self._most = min(BLOCK_ELEMENTS, definition.block_elements or BLOCK_ELEMENTS)
         self._lock = threading.Lock()
         self._held = False  # the pipeline looks at the first of the fresh elements by itself
@@ -320,7 +318,7 @@ class Output:
     def _is_full(self, nbytes: int, count: int) -> bool:
         if nbytes < self._full:
             return count >= self._most
-        return nbytes >= self._few_full or count >= min(FEW_ELEMENTS, self._most)
+        return nbytes >= min(self.few_bytes, self._few_most) or count >= min(FEW_ELEMENTS, self._most)
 
     def _put_failure(self, lane: Lane, number: int, error: BaseException) -> None:
         failure = encode_failure(self._placed(error), number, self._worker)

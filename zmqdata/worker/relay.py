@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from zmqdata.core.credit import FEW_BYTES
 from zmqdata.messages import TaskDefinition
-from zmqdata.worker.output import BLOCK_BYTES, FEW_BYTES, FEW_ELEMENTS
+from zmqdata.worker.output import BLOCK_BYTES, FEW_ELEMENTS
 
 LONGEST = 0.02
 """Seconds after which another task may go on."""
@@ -165,10 +166,12 @@ class Stint:
     Attributes:
         stop: the number of the element before which it ends.
         until: when it ends in any case.
+        few_bytes: what a block of few elements may hold.
     """
 
     def __init__(self, work: Callable[[], float] = time.thread_time) -> None:
         self.stop, self.until = 0, math.inf
+        self.few_bytes = FEW_BYTES
         self._work = work
         self._length = 1
         self._first, self._since = 0, 0.0
@@ -185,6 +188,6 @@ class Stint:
         if (number < self.stop and now >= self.until) or seconds > WORK:
             self._length = max(1, length // 2)
         elif number - self._first == length and 2 * seconds < WORK:
-            full = FEW_BYTES if 2 * length <= FEW_ELEMENTS else BLOCK_BYTES
+            full = max(BLOCK_BYTES, self.few_bytes) if 2 * length <= FEW_ELEMENTS else BLOCK_BYTES
             if size * (2 * length - 1) < full * length:
                 self._length = min(MOST_ELEMENTS, 2 * length)

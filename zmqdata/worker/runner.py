@@ -17,6 +17,7 @@ from itertools import islice
 
 from zmqdata import commands as c
 from zmqdata.blocks import KEPT_AS_THEY_ARE, Compression
+from zmqdata.core.credit import FEW_BYTES
 from zmqdata.errors import DataLossError, DataServiceError, FailedPreconditionError, InvalidArgumentError, PipelineError
 from zmqdata.failures import encode_failure
 from zmqdata.iterators import Context, ElementIterator, Stackable, make_iterator
@@ -163,8 +164,9 @@ class TaskRunner:
         """Waits for its end; False when user code still keeps it."""
         return not self._begun or self._ended.wait(timeout)
 
-    def allow(self, size: int, elements: int | None = None) -> None:
-        """Lets it produce until its blocks add up to ``size`` bytes, or there are so many ``elements``."""
+    def allow(self, size: int, elements: int | None = None, few_bytes: int = FEW_BYTES) -> None:
+        """Lets it produce until its blocks, few elements in ``few_bytes``, add up to ``size``, or to ``elements``."""
+        self._output.few_bytes = self._stint.few_bytes = few_bytes
         with self._changed:
             self._allowed = max(self._allowed, size)
             self._most = elements
@@ -404,8 +406,7 @@ class TaskRunner:
             log.exception("task %s could not hand over the last that it made", self.key[0])
         self.quarantine.end()
         if not self._stopped:
-            failure = encode_failure(self._placed(error), self._output.number, self._worker)
-            self._post(c.TaskFailed(*self.key, failure))
+            self._post(c.TaskFailed(*self.key, encode_failure(self._placed(error), self._output.number, self._worker)))
 
     def _finish(self, dropped: int) -> None:
         self._output.hand_over()

@@ -127,7 +127,7 @@ class WorkerShell:
             c.ReleaseParts: self.parts.release,
             c.FeedSplits: self._feed_splits,
             c.ReturnSplits: lambda command: self._runner(command, lambda one: self._give_back(one, command.source)),
-            c.AllowProduction: lambda x: self._runner(x, lambda runner: runner.allow(x.size, x.elements)),
+            c.AllowProduction: lambda x: self._runner(x, lambda runner: runner.allow(x.size, x.elements, x.few_bytes)),
             c.FlushTask: lambda command: self._runner(command, self.flushes.ask),
             c.BindLink: self.links.bind,
             c.UnbindLink: self.links.unbind,
