@@ -389,6 +389,16 @@ def test_blocks_of_large_elements_are_larger_in_memory_that_is_shared() -> None:
     assert host.sent(c.AllowProduction).few_bytes == FEW_BYTES
 
 
+def test_blocks_leave_memory_that_is_shared_to_others() -> None:
+    """None takes more than an eighth of it: what finds no place goes through sockets."""
+    host = Host()
+    host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp", "shm")))
+    host.feed(c.LinkBound("k-1", "tcp://k-1", "secret", memory=m.Memory(1, 2, 3, 4 << 20, b"token")))
+    wide = m.StreamGrant(1, 1, 16, 2 * FEW_SHARED_BYTES, 0)
+    host.hear("k", m.Grant("k-1", 0, (wide,), shares=True))
+    assert host.sent(c.AllowProduction).few_bytes == 512 << 10
+
+
 def test_a_new_host_makes_again_what_clients_have_before_one_reads() -> None:
     """What is behind the readers counts for nothing, in rounds where consumers are numbered."""
     host = Host(hosting=False)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from zmqdata import LocalCluster
-from zmqdata.core.credit import FEW_SHARED_BYTES, MOST_BYTES
+from zmqdata.core.credit import FEW_BYTES, FEW_SHARED_BYTES, MOST_BYTES
 from zmqdata.testing.cluster import await_condition, descendants
 
 # Not in `make test`: what the system counts as resident differs by tens of megabytes from run to run.
@@ -95,7 +95,7 @@ def test_a_loop_that_stops_bounds_everybody(cluster: LocalCluster, protocol: str
     reader.read(3_000)
     shared = SHARED if not protocol else 0
     # What the worker keeps for the client until it has handed it out, what it makes ahead, and a block in the making.
-    of_worker = MOST_BYTES + BUFFER + 2 * FEW_SHARED_BYTES + shared
+    of_worker = MOST_BYTES + BUFFER + 2 * (FEW_BYTES if protocol else FEW_SHARED_BYTES) + shared
     # What the client has not handed out, what it keeps to use it again, and its end of a socket.
     of_client = 2 * MOST_BYTES + shared
     assert settled(reader.process.pid) - small[reader.process.pid] < 1.2 * of_client

@@ -336,7 +336,7 @@ def test_a_job_that_others_read_is_not_begun_anew() -> None:
     """That is no end, though operations behind have nothing more to ask the service for; the readers go on."""
     with LocalCluster(num_workers=1, in_process=True) as cluster:
         def dataset() -> Dataset:
-            # In small parts: one block of them all would go to one of the two, perhaps the one that waits for its state.
+            # In small parts: all in one block could go to the one that waits for its state.
             return Dataset.range(10_000).apply(
                 zmqdata.distribute("distributed_epoch", cluster.target, job_name="busy", max_outstanding_requests=100)
             )

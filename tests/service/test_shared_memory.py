@@ -46,14 +46,14 @@ def test_large_arrays_of_one_host_lie_in_shared_memory(service: Service, protoco
 
 def test_slots_are_used_again(make_service: Callable[..., Service]) -> None:
     """A loop that keeps nothing reads many times the memory through it."""
-    service = make_service(workers=1, worker_options={"shared_memory_bytes": 16 << 20})
+    service = make_service(workers=1, worker_options={"shared_memory_bytes": 4 << 20})
     shared, addresses = 0, set()
     for one in service.read(images(1000), data_transfer_protocol="shm"):
         if is_shared(one["image"]):
             shared += 1
             addresses.add(one["image"].ctypes.data)
     assert shared > 500
-    assert max(addresses) - min(addresses) < 16 << 20
+    assert max(addresses) - min(addresses) < 4 << 20
 
 
 def test_who_keeps_everything_gets_everything(make_service: Callable[..., Service]) -> None:

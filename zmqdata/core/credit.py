@@ -16,21 +16,29 @@ LEAST_BYTES = 4 << 20
 TOTAL_BYTES = 512 << 20
 IN_TURN_ELEMENTS = 1 << 14
 """At first, of a stream that is read in turn: nobody else could be given its elements."""
-IN_TURN_BYTES = 64 << 20
-"""Of all streams that are read in turn: each has to have only what takes one round of all to come."""
+IN_TURN_BYTES = 256 << 20
+"""Of all streams that are read in turn: less than of others, as each has to have only what one round of all takes."""
 FEW_BYTES = 4 << 20
 """Most bytes of a block of few elements, so large ones: each block costs both ends more than each element does."""
 FEW_SHARED_BYTES = 8 << 20
 """The same in memory that is shared with who reads. Over sockets such blocks are slower."""
+MEMORY_SHARES = 8
+"""Blocks that memory should have a place for: some are read, some on their way, and some elements are kept."""
 
 
-def few_bytes(window: int, shared: bool) -> int:
-    """How many bytes a block of few elements holds: more in shared memory, if the window is for two of them.
+def few_bytes(window: int, memory: int) -> int:
+    """How many bytes a block of few elements holds, in so much memory that is shared with who reads; 0: in none.
 
-    >>> few_bytes(64 << 20, True) >> 20, few_bytes(64 << 20, False) >> 20, few_bytes(8 << 20, True) >> 20
-    (8, 4, 4)
+    More than over sockets if the window is for two of them, and no more than leaves memory for others: a block that
+    finds no place in it goes through sockets.
+
+    Example:
+        >>> [few_bytes(64 << 20, memory << 20) >> 20 for memory in (0, 128, 16)], few_bytes(8 << 20, 128 << 20) >> 20
+        ([4, 8, 2], 4)
     """
-    return FEW_SHARED_BYTES if shared and window >= 2 * FEW_SHARED_BYTES else FEW_BYTES
+    if not memory:
+        return FEW_BYTES
+    return min(FEW_SHARED_BYTES if window >= 2 * FEW_SHARED_BYTES else FEW_BYTES, memory // MEMORY_SHARES)
 
 
 @dataclass

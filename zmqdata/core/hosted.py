@@ -104,13 +104,13 @@ class HostedTask:
         cache_bytes: int,
         usable: Callable[[Stream], bool],
         present: Iterable[m.TaskDefinition] = (),
-        sharing: Callable[[Stream], bool] = lambda stream: False,
+        memory_of: Callable[[Stream], int] = lambda stream: 0,
     ) -> bool:
         """Works out how much may be made: ``room`` bytes ahead of clients; says whether that is news for its runner.
 
         While nobody reads it: a few elements more than there were when the last one left. Where tasks are read in turn,
-        those of them that are ``present`` have as much together. For streams that are ``sharing`` memory with who reads
-        them, larger blocks are made.
+        those of them that are ``present`` have as much together. How large its blocks are depends on how many bytes
+        of memory each stream shares with who reads it.
         """
         if self.definition.num_consumers is not None:
             room //= max(1, sum(one.iteration == self.definition.iteration for one in present))
@@ -122,7 +122,7 @@ class HostedTask:
         streams = [stream for stream in self.dealing.streams.values() if usable(stream)]
         if not self.definition.save_path and not streams:
             unread = self.unread or max(self.produced, _replayed(self.definition)) + UNREAD_ELEMENTS
-        few = min([few_bytes(stream.window_bytes, sharing(stream)) for stream in streams], default=self.few_bytes)
+        few = min([few_bytes(stream.window_bytes, memory_of(stream)) for stream in streams], default=self.few_bytes)
         news = (allowed, unread, few)
         if not self.started or self.total is not None or news == (self.allowed, self.unread, self.few_bytes):
             return False

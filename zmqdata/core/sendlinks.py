@@ -95,10 +95,10 @@ class SendLinks:
         link = self.by_client.get(client)
         return link is not None and link.bound
 
-    def shares_memory(self, stream: Stream) -> bool:
-        """Whether the client of a stream has mapped the memory of its link."""
+    def memory_of(self, stream: Stream) -> int:
+        """How many bytes of its link's memory the client of a stream has mapped."""
         link = self.by_client.get(stream.client)
-        return link is not None and link.shares
+        return link.memory.size if link is not None and link.shares and link.memory is not None else 0
 
     def push(self, client: str, header: m.OnLink, frames: Any) -> None:
         """Sends the next message to a client, whose link is bound."""

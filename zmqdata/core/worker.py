@@ -311,7 +311,7 @@ class WorkerCore:
 
     def _allow(self, task: HostedTask) -> None:
         room = (self.profile.buffer_bytes, self.profile.cache_bytes)
-        if task.allow(*room, self._is_usable, self._definitions, self.links.shares_memory):
+        if task.allow(*room, self._is_usable, self._definitions, self.links.memory_of):
             self._do(c.AllowProduction(*task.key, task.allowed, task.unread, task.few_bytes))
 
     # --- distribution

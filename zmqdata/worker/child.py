@@ -14,6 +14,7 @@ from typing import TextIO
 from zmqdata.config import WorkerConfig
 from zmqdata.errors import DataServiceError, VersionMismatchError
 from zmqdata.transport.addresses import free_port
+from zmqdata.worker.allocation import keep_memory
 from zmqdata.worker.crumbs import CrumbFile
 from zmqdata.worker.lifetime import StopSignals, die_with_parent, exit_within, watch_lifeline
 from zmqdata.worker.limits import Limits
@@ -30,6 +31,7 @@ def main(arguments: list[str]) -> int:
     assignment = json.loads(arguments[0])
     report = take_over_standard_streams()
     die_with_parent(assignment["parent"])
+    keep_memory()
     logging.basicConfig(
         level=assignment["log_level"].upper(),
         format=f"%(asctime)s %(levelname)s [{os.getpid()}] %(name)s: %(message)s",

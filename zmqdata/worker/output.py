@@ -67,7 +67,7 @@ class Output:
         fresh: elements that were made and have not been looked at, the next ones in number.
         hungry: somebody waits for the next element: it should be settled at once.
         emitted: the bytes handed over.
-        few_bytes: up to this blocks of few elements are filled, if it is more than the others hold.
+        few_bytes: up to this blocks of few elements are filled, and none beyond it.
     """
 
     def __init__(
@@ -316,9 +316,10 @@ class Output:
             self._emit(lane)
 
     def _is_full(self, nbytes: int, count: int) -> bool:
-        if nbytes < self._full:
+        few_full = min(self.few_bytes, self._few_most)
+        if nbytes < min(self._full, few_full):
             return count >= self._most
-        return nbytes >= min(self.few_bytes, self._few_most) or count >= min(FEW_ELEMENTS, self._most)
+        return nbytes >= few_full or count >= min(FEW_ELEMENTS, self._most)
 
     def _put_failure(self, lane: Lane, number: int, error: BaseException) -> None:
         failure = encode_failure(self._placed(error), number, self._worker)

@@ -166,7 +166,7 @@ class Stint:
     Attributes:
         stop: the number of the element before which it ends.
         until: when it ends in any case.
-        few_bytes: what a block of few elements may hold.
+        few_bytes: what a block of few elements may hold; none holds more.
     """
 
     def __init__(self, work: Callable[[], float] = time.thread_time) -> None:
@@ -188,6 +188,6 @@ class Stint:
         if (number < self.stop and now >= self.until) or seconds > WORK:
             self._length = max(1, length // 2)
         elif number - self._first == length and 2 * seconds < WORK:
-            full = max(BLOCK_BYTES, self.few_bytes) if 2 * length <= FEW_ELEMENTS else BLOCK_BYTES
+            full = self.few_bytes if 2 * length <= FEW_ELEMENTS else min(BLOCK_BYTES, self.few_bytes)
             if size * (2 * length - 1) < full * length:
                 self._length = min(MOST_ELEMENTS, 2 * length)
