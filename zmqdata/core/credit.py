@@ -18,8 +18,11 @@ IN_TURN_ELEMENTS = 1 << 14
 """At first, of a stream that is read in turn: nobody else could be given its elements."""
 IN_TURN_BYTES = 256 << 20
 """Of all streams that are read in turn: less than of others, as each has to have only what one round of all takes."""
-FEW_BYTES = 4 << 20
-"""Most bytes of a block of few elements, so large ones: each block costs both ends more than each element does."""
+FEW_BYTES = LEAST_BYTES
+"""Most bytes of a block of few elements, so large ones: each block costs both ends more than each element does.
+
+No more than the smallest window, or a client of many streams would hold twice what it asked for.
+"""
 FEW_SHARED_BYTES = 8 << 20
 """The same in memory that is shared with who reads. Over sockets such blocks are slower."""
 MEMORY_SHARES = 8
