@@ -272,3 +272,10 @@ def test_rows_taken_together_belong_to_the_receiver() -> None:
     first[...] = 1
     assert not array.any()
     assert not np.any(others)
+
+
+@pytest.mark.parametrize("state", [[47, -1], -1, None, "1", 1.0])
+def test_what_is_no_place_is_refused_at_once(state: object) -> None:
+    """And not by each element, as whoever passes over elements that fail would go on for ever."""
+    with pytest.raises((TypeError, ValueError)):
+        make_iterator(nodes.Range(start=0, stop=10), Context()).restore(state)

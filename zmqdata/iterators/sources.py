@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -13,6 +14,21 @@ from zmqdata.iterators.base import Context, ElementIterator, PassedOver, Stackab
 from zmqdata.iterators.callsites import call_site
 from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.specs import map_structure
+
+
+def place(state: Any) -> int:
+    """How many indices come before, as a state says.
+
+    Raises:
+        TypeError, ValueError: it says nothing of the kind.
+
+    Example:
+        >>> place(3)
+        3
+    """
+    if (number := operator.index(state)) < 0:
+        raise ValueError(f"a place in a source is no negative number, got {number}")
+    return number
 
 
 class IndexedIterator(ElementIterator):
@@ -55,7 +71,8 @@ class IndexedIterator(ElementIterator):
 
     def restore(self, state: Any) -> None:
         if self._provider is None:
-            self._next = state
+            # Here, as what fails at an element may be passed over, each time.
+            self._next = place(state)
             return
         ledger, offset = state
         self._provider.restore(ledger)
