@@ -53,6 +53,7 @@ with watched:
         DataLossError,
         FailedPreconditionError,
         InvalidArgumentError,
+        PipelineError,
         ProtocolError,
     )
     from zmqdata.failures import decode_failure, encode_failure
@@ -347,7 +348,10 @@ TARGETS = {
         lambda: [json.dumps({"chunks": [], "format": 1}).encode(), b"[" * 2000],
     ),
     "state": Target(
-        decode_state, (DataLossError, InvalidArgumentError, FailedPreconditionError), state_seeds
+        # Functions are called again with what the state says that groups were made of.
+        decode_state,
+        (DataLossError, InvalidArgumentError, FailedPreconditionError, PipelineError),
+        state_seeds,
     ),
     "key": Target(decode_key, (DataLossError,), lambda: [keys.render(keys.new_key()).encode()]),
 }

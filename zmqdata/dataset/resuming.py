@@ -204,6 +204,8 @@ class DatasetIterator:
             FailedPreconditionError: the state belongs to another pipeline; the text shows the difference.
             InvalidArgumentError: it is no such state, or of a newer version.
             DataLossError: the state of a distributed dataset is damaged.
+            PipelineError: a function that makes nested datasets or groups is called again for those that were being
+                read, and fails now.
             DataServiceError: the service refuses it. Where that takes it longer to find out than a few seconds, each
                 ``next`` raises it instead.
 
