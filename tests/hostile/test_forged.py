@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.hostile.conftest import NOTHING_COMES, Peer, Service, check_serves, servers, wait_until
-from zmqdata import Dataset
+from zmqdata import Dataset, wire
 from zmqdata import messages as m
 from zmqdata.client.calls import status
 
@@ -235,6 +236,33 @@ def test_names_are_short(service: Service, make_peer: Callable[..., Peer]) -> No
     for ask in (m.OpenIteration("c", job, 0), m.OpenIteration(long, short, 0)):
         assert isinstance(asker.ask(ask), m.RequestRefused)
     assert not servers(service)[0].core.state.jobs
+
+
+def test_answers_repeat_no_long_texts(service: Service, make_peer: Callable[..., Peer]) -> None:
+    """Answers to somebody who reads none of them wait in the server: they are small, however large the asks were."""
+    long = "x" * 1_000_001
+    job = m.JobParameters("j", long, "DYNAMIC")
+    asks: list[m.Message] = [
+        m.RequestStatus(long),
+        m.RequestAudit("r", long),
+        m.DescribeDataset(long, "d"),
+        m.DescribeDataset("r", long),
+        m.DrainWorker("r", long),
+        m.StartSave("r", "d", "/p", "run", on_poison=long),
+        structs.replace(_dataset(), request=long),
+        m.OpenIteration("c", job, 0),
+        m.OpenIteration("c", structs.replace(job, dataset_id="d", on_poison=long), 0),
+        m.OpenIteration(long, structs.replace(job, dataset_id="d"), 0),
+        m.CloseIteration(long, 0, {}),
+    ]
+    peer = make_peer(service.target)
+    for ask in asks:
+        refused = peer.ask(ask)
+        assert isinstance(refused, m.RequestRefused)
+        assert (refused.error, len(refused.request + refused.text) < 3_000) == ("InvalidArgumentError", True)
+    peer = make_peer(service.workers[0].address)
+    assert len(wire.pack(peer.ask(m.RequestStatus(long)))[1]) < 100_000
+    assert len(wire.pack(peer.ask(m.Grant(long, 0, ())))[1]) < 3_000
 
 
 def _dataset() -> m.RegisterDataset:

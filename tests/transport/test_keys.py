@@ -109,6 +109,12 @@ def test_a_changed_key_is_noticed(data: st.DataObject) -> None:
     assert found.public == KEY.public
 
 
+def test_who_is_known_has_a_key() -> None:
+    """Forty characters of which five stand for more than four bytes are none, and no socket would take them."""
+    with pytest.raises(DataLossError, match="line 7 cannot be read"):
+        keys.parse(TEXT.replace(f"known all {KEY.public}", f"known all {'#' * 40}"))
+
+
 def test_what_is_no_key_file_is_not_read_whole(tmp_path: Path) -> None:
     """A file of any size costs no more than a megabyte."""
     path = tmp_path / "big"

@@ -39,6 +39,8 @@ class Admission:
         """The error to refuse an ask with; None when it may be granted."""
         job = ask.job
         dataset = self.state.datasets.get(job.dataset_id)
+        if long := self._of_names(ask):
+            return InvalidArgumentError, long
         if job.save is not None:
             return InvalidArgumentError, "A save has no clients: begin it with zmqdata.distributed_save()."
         if dataset is None:
@@ -48,10 +50,12 @@ class Admission:
         found = self._of_limits(ask) or found or self._of_consumers(ask, dataset) or self._of_dataset(job, dataset)
         return of_poison(job.on_poison) or found or self._of_repetition(ask) or self._of_workers(ask)
 
-    def _of_limits(self, ask: m.OpenIteration) -> Objection | None:
+    def _of_names(self, ask: m.OpenIteration) -> str:
+        """Before anything else: every other text repeats some of them."""
         given = {"job": ask.job.name, "client": ask.client, "trainer": ask.reader.trainer_id} | structs.asdict(ask.job)
-        if long := too_long({f"name of a {key}": text for key, text in given.items() if isinstance(text, str)}):
-            return InvalidArgumentError, long
+        return too_long({f"name of a {key}": text for key, text in given.items() if isinstance(text, str)})
+
+    def _of_limits(self, ask: m.OpenIteration) -> Objection | None:
         is_new = ask.job.name not in self.state.jobs
         many = too_many("jobs", len(self.state.jobs), MOST_JOBS) if is_new else ""
         many = many or too_many("clients", len(self.state.client_iteration), MOST_CLIENTS)

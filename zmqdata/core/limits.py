@@ -26,6 +26,9 @@ MOST_UPLOADS = 10_000
 MOST_CHARACTERS = 1_000
 """In any name that a peer gives: to itself, to a job, to a dataset."""
 
+REPEATED = ("request", "client", "worker", "dataset_id", "job", "digest", "compression", "on_poison", "run")
+"""Fields of asks that answers may repeat."""
+
 
 def too_many(what: str, there: int, most: int) -> str:
     """Why there cannot be one more; "" when there can.
@@ -49,3 +52,9 @@ def too_long(texts: Mapping[str, str]) -> str:
         if len(text) > MOST_CHARACTERS:
             return f"The {what} has at most {MOST_CHARACTERS} characters, got {len(text)}."
     return ""
+
+
+def repeats_too_long(ask: object) -> str:
+    """What of an ask is longer than a name, though its answer repeats it: who reads none has many of them wait here."""
+    given = {f"{name} of a message": getattr(ask, name, "") for name in REPEATED}
+    return too_long({what: text for what, text in given.items() if isinstance(text, str)})

@@ -204,7 +204,7 @@ class SendLinks:
         return link
 
     def _refuse_unknown(self, peer: c.Peer, link: str) -> None:
-        self._do(c.Send(peer, m.LinkRefused(link, "NotFoundError", "this worker has no such link")))
+        self._do(c.Send(peer, m.LinkRefused(link[:MOST_CHARACTERS], "NotFoundError", "this worker has no such link")))
 
     def report(self, link: Link, skipped: int = 0) -> None:
         """Tells a client how much was sent to it, and how much it was too slow for."""

@@ -25,6 +25,7 @@ from zmqdata import wire
 from zmqdata.commands import saves as s
 from zmqdata.config import DispatcherConfig
 from zmqdata.core.dispatcher import DispatcherCore, DispatcherPolicy, DispatcherTimes
+from zmqdata.core.limits import MOST_CHARACTERS, repeats_too_long
 from zmqdata.core.places import located
 from zmqdata.core.saves import job_of
 from zmqdata.dispatcher.journalfile import WorkDirLock
@@ -195,7 +196,12 @@ class DispatcherShell:
         if objection:
             self._refuse(peer, frames, message, objection)
             return True
-        if isinstance(message, m.RegisterDataset) and not _is_sound(message):
+        long = repeats_too_long(message)
+        if long:
+            self._drop(frames, long)
+            name = m.request_of(message)[:MOST_CHARACTERS]
+            self._send(c.Send(peer, m.RequestRefused(name, "InvalidArgumentError", long)))
+        elif isinstance(message, m.RegisterDataset) and not _is_sound(message):
             text = "The packed pipeline is missing, or its bytes are not what its digest says: altered on its way?"
             self._send(c.Send(peer, m.RequestRefused(message.request, "InvalidArgumentError", text)))
         elif isinstance(message, m.RequestStatus):
@@ -214,7 +220,7 @@ class DispatcherShell:
     def _refuse(self, peer: bytes, frames: Sequence[zmq.Frame], message: m.Message, objection: str) -> None:
         """Tells a peer that its key does not let it say this, where it waits for an answer."""
         self._drop(frames, objection)
-        request = m.request_of(message)
+        request = m.request_of(message)[:MOST_CHARACTERS]
         if request:
             self._send(c.Send(peer, m.RequestRefused(request, "PermissionDeniedError", objection)))
 

@@ -11,11 +11,13 @@ import os
 import re
 import secrets
 import stat
+import struct
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from pathlib import Path
 
 import zmq
+from zmq.utils import z85
 
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.errors import AlreadyExistsError, DataLossError, FailedPreconditionError, NotFoundError
@@ -211,7 +213,15 @@ _PATTERNS = {"cluster": _CLUSTER, "public": _Z85, "secret": _Z85}
 def _is_known(words: list[str]) -> bool:
     role, public, *name = [*words, "", ""][: max(2, len(words))]
     named = not name or (len(name) == 1 and _NAME.fullmatch(name[0]))
-    return role in (ALL, *ROLES) and bool(_Z85.fullmatch(public)) and bool(named)
+    return role in (ALL, *ROLES) and _is_public(public) and bool(named)
+
+
+def _is_public(text: str) -> bool:
+    """Whether it is 32 bytes: of five characters that look right, some stand for more than four bytes hold."""
+    try:
+        return bool(_Z85.fullmatch(text)) and len(z85.decode(text)) == 32
+    except struct.error:
+        return False
 
 
 def load(path: str | os.PathLike[str]) -> Key:

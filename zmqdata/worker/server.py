@@ -17,6 +17,7 @@ from zmqdata import messages as m
 from zmqdata.commands import saves as s
 from zmqdata.config import WorkerConfig
 from zmqdata.core.draining import DRAIN_SECONDS
+from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.core.worker import WorkerCore, WorkerProfile
 from zmqdata.endpoints import parse_service, split_address
 from zmqdata.errors import DataServiceError, named_error
@@ -220,7 +221,8 @@ class WorkerShell:
         if isinstance(message, m.RequestStatus):
             left_out = {key: runner.quarantine.shown() for key, runner in self.runners.items()}
             status = status_of(self.core, self.config, self.rejects.counts, left_out)
-            self._send(c.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))
+            name = message.request[:MOST_CHARACTERS]
+            self._send(c.Send(peer, m.StatusReported(name, msgspec.json.encode(status))))
         else:
             self._handle(c.Received(peer, message))
 
