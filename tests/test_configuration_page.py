@@ -33,7 +33,7 @@ LIMITS = {
     "bytes of all parts": f"as long as the disk has {store.RESERVED_BYTES >> 20} MiB left",
     "clients, and workers": f"{limits.MOST_CLIENTS:,} each",
     "characters of a name": f"{limits.MOST_CHARACTERS:,}",
-    "messages of one peer": f"{sockets.HEARD_QUEUE}",
+    "messages of one peer": f"{sockets.HEARD_QUEUE:,}",
     "links of a worker": f"{sendlinks.MAX_LINKS:,}, and {sendlinks.MAX_IDLE_LINKS}",
     "tasks for which": f"{sendlinks.MAX_GRANTS:,}",
     "bytes that wait": f"{links.MOST_QUEUED_BYTES >> 30} GB",

@@ -1,8 +1,11 @@
-"""Sockets find their way back to a machine that was out of reach."""
+"""Sockets find their way back to a machine that was out of reach, and outlive their peers."""
 
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
@@ -89,3 +92,47 @@ def test_a_message_is_sent_at_once_or_not_at_all() -> None:
             assert dealer.poll(10_000)
             assert (frames, dealer.recv_multipart()) == ([b"one", b"two", b"three"], [b"back"])
     assert refused.value.errno == zmq.EHOSTUNREACH
+
+
+DEATHS = {
+    "control": """
+        server, endpoint = sockets.control_router(zmq.Context(), "tcp://127.0.0.1:0", 400)
+        if not (peer := os.fork()):
+            context = zmq.Context()
+            dealer, _ = sockets.control_dealer(context, endpoint, None, "dispatcher", 400)
+            for _ in range(400):
+                dealer.send(b"x" * 2000)
+            context.destroy(linger=500)
+            os._exit(0)
+        os.waitpid(peer, 0)
+    """,
+    "link": """
+        (told, tell), (public, secret) = os.pipe(), zmq.curve_keypair()
+        if not (peer := os.fork()):
+            context = zmq.Context()
+            push = context.socket(zmq.PUSH)
+            push.set(zmq.CURVE_SERVER, 1)
+            push.set(zmq.CURVE_SECRETKEY, secret)
+            push.set(zmq.SNDHWM, 0)
+            os.write(tell, str(push.bind_to_random_port("tcp://127.0.0.1")).encode())
+            for _ in range(300):
+                push.send(b"x" * 30_000)
+            context.destroy(linger=500)
+            os._exit(0)
+        endpoint = f"tcp://127.0.0.1:{int(os.read(told, 20))}"
+        server, _ = sockets.link_pull(zmq.Context(), endpoint, "link", zmq.curve_keypair()[1].decode(), public)
+        os.waitpid(peer, 0)
+    """,
+}
+
+
+@pytest.mark.realprocess
+@pytest.mark.parametrize("kind", DEATHS)
+def test_who_dies_while_much_of_it_waits_takes_nobody_along(kind: str) -> None:
+    """libzmq ends a process that has stopped to read of a connection that breaks, with its next heartbeat there."""
+    lines = ["import os, time, zmq", "from zmqdata.transport import sockets", textwrap.dedent(DEATHS[kind])]
+    # It is busy until some heartbeats are due after the death, and waits for one more after what it has read.
+    lines += ["time.sleep(3)", "while server.poll(1500): server.recv_multipart()"]
+    lines += ["print('alive', flush=True)", "os._exit(0)"]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=50)
+    assert (done.stdout, done.returncode) == ("alive\n", 0), done.stderr

@@ -18,8 +18,12 @@ from zmqdata.transport.keys import Key
 
 HEARTBEAT_MS = 1_000
 CONTROL_QUEUE = 1_000
-HEARD_QUEUE = 32
-"""Messages of one peer that a server has read and not looked at: what more there is waits at the peer."""
+HEARD_QUEUE = 1_000
+"""Messages of one peer that a server has read and not looked at: what more there is waits at the peer.
+
+More than an honest peer ever has waiting: libzmq ends the process (4.3.5: ``Assertion failed: !_io_error``) when a
+connection breaks of which it has stopped to read, and a heartbeat is due.
+"""
 BACKLOG = 4_096
 """Connections that may wait to be taken, so that many that come at once do not keep others out."""
 MAX_CONTROL_BYTES = 16 << 20
@@ -205,7 +209,8 @@ def link_pull(
     """
     socket = context.socket(zmq.PULL)
     socket.set(zmq.LINGER, 0)
-    socket.set(zmq.RCVHWM, DATA_QUEUE)
+    # No mark, as reading would stop there: see ``HEARD_QUEUE``. What is on its way is bounded by what was granted.
+    socket.set(zmq.RCVHWM, 0)
     socket.set(zmq.MAXMSGSIZE, MAX_DATA_BYTES)
     socket.set(zmq.IPV6, 1)
     socket.set(zmq.RECONNECT_IVL, -1)
