@@ -262,14 +262,14 @@ def test_fewer_threads_than_asked_for_do_the_work(monkeypatch: pytest.MonkeyPatc
     """Where the system has no more threads, those that there are go on; where it has none at all, that is an error."""
     some, asked = 2, []
 
-    class Scarce(threading.Thread):
+    class Scarce(crews.Background):
         def start(self) -> None:
             asked.append(self.name)
             if len(asked) > some:
                 raise RuntimeError("can't start new thread")
             super().start()
 
-    monkeypatch.setattr(threading, "Thread", Scarce)
+    monkeypatch.setattr(crews, "Background", Scarce)
     meeting = threading.Barrier(2, timeout=DEADLINE)
     crew = Crew(Source(6), lambda number, x: (meeting.wait() and None, None), True)
     crew.resize(5, 10)

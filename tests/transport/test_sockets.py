@@ -132,7 +132,8 @@ def test_who_dies_while_much_of_it_waits_takes_nobody_along(kind: str) -> None:
     """libzmq ends a process that has stopped to read of a connection that breaks, with its next heartbeat there."""
     lines = ["import os, time, zmq", "from zmqdata.transport import sockets", textwrap.dedent(DEATHS[kind])]
     # It is busy until some heartbeats are due after the death, and waits for one more after what it has read.
-    lines += ["time.sleep(3)", "while server.poll(1500): server.recv_multipart()"]
+    lines += ["until = time.monotonic() + 3", "while time.monotonic() < until: pass"]
+    lines += ["while server.poll(1500): server.recv_multipart()"]
     lines += ["print('alive', flush=True)", "os._exit(0)"]
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=50)
     assert (done.stdout, done.returncode) == ("alive\n", 0), done.stderr
