@@ -10,7 +10,8 @@ import argparse
 import logging
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from zmqdata.asking import StatusSettings, audit_main, drain_main, save_status_main, status_main
 from zmqdata.commandline import (
@@ -92,18 +93,35 @@ def keygen_main(arguments: Sequence[str], program: str) -> int:
 
 def dispatcher_main(arguments: Sequence[str], program: str = "zmqdata dispatcher") -> int:
     """Runs a dispatcher until SIGTERM or SIGINT; returns the exit code."""
-    stop = StopSignals()
+    stop = StopSignals(waking=(signal.SIGCHLD,))
     chosen = dispatcher_arguments(program).parse_args(arguments)
     prepare(chosen)
-    return guarded(program, lambda: serve_dispatcher(chosen_settings(DispatcherConfig, chosen), stop))
+    return guarded(program, lambda: run_dispatcher(chosen, stop))
 
 
-def serve_dispatcher(config: DispatcherConfig, stop: StopSignals) -> int:
+def run_dispatcher(chosen: argparse.Namespace, stop: StopSignals) -> int:
+    """Serves; in a process that is kept running if it could go on, and nobody else looks after it."""
+    config = chosen_settings(DispatcherConfig, chosen)
+    if not config.fault_tolerant_mode or chosen.lifeline is not None:
+        return serve_dispatcher(config, stop)
+
+    from zmqdata.keeper import keep
+
+    def serve(port: int | None, stop: StopSignals, ready: Callable[[int], None]) -> int:
+        return serve_dispatcher(config if port is None else replace(config, port=port), stop, ready)
+
+    return keep(serve, stop)
+
+
+def serve_dispatcher(
+    config: DispatcherConfig, stop: StopSignals, ready: Callable[[int], None] = lambda port: None
+) -> int:
     """Starts a dispatcher, says where it listens, waits, stops it."""
     from zmqdata.dispatcher.server import DispatchServer
 
     with DispatchServer(config) as server:
         say(f"zmqdata dispatcher listening on {server.target}")
+        ready(int(server.target.rpartition(":")[2]))
         while not stop.wait(LOOK_AROUND):
             server.join(0)  # raises when it cannot go on
         exit_within(LAST_SECONDS, 0)
@@ -190,7 +208,7 @@ def prepare(chosen: argparse.Namespace) -> None:
     except ValueError as error:
         raise SystemExit(complain("zmqdata", str(error))) from None
     logging.basicConfig(
-        level=level.upper(), format=f"%(asctime)s %(levelname)s [{os.getpid()}] %(name)s: %(message)s"
+        level=level.upper(), format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s"
     )
     if chosen.lifeline is not None:
         watch_lifeline(chosen.lifeline)
