@@ -32,6 +32,7 @@ GREETING = SIGNATURE + b"\1" + b"CURVE".ljust(20, b"\0") + b"\0" * 32
 MOST_CONNECTIONS = 10_000
 SPARE_FILES = 500
 AT_ONCE = 100
+TAKES = 1_000
 HELD_BYTES = 8 << 20
 
 Stop = Callable[[], bool]
@@ -90,10 +91,13 @@ def recorded(endpoint: str, key: Key, frames: list[bytes], patience: float = 10.
     return said
 
 
-def with_key(context: zmq.Context[zmq.Socket[bytes]], endpoint: str, key: Key) -> zmq.Socket[bytes]:
-    """A connection of somebody who has a key."""
+def with_key(
+    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, key: Key, takes: int = TAKES
+) -> zmq.Socket[bytes]:
+    """A connection of somebody who has a key, and takes so many messages before it looks at one."""
     socket = context.socket(zmq.DEALER)
     socket.linger = 0
+    socket.rcvhwm = takes
     socket.sndhwm = AT_ONCE
     socket.curve_publickey, socket.curve_secretkey = key.pair
     socket.curve_serverkey = key.known[0].public.encode()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import zmq
 
-from benchmarks.attackers import with_key
+from benchmarks.attackers import TAKES, with_key
 from tests.service.conftest import Service, make_service, service, wait_until
 from zmqdata import Dataset, use_key_file, wire
 from zmqdata import messages as m
@@ -33,11 +33,12 @@ class Peer:
     Args:
         endpoint: of a server.
         key: what it shows.
+        takes: how many answers it takes before it looks at one.
     """
 
-    def __init__(self, endpoint: str, key: Key | None = None) -> None:
+    def __init__(self, endpoint: str, key: Key | None = None, takes: int = TAKES) -> None:
         self._context = zmq.Context()
-        self._socket = with_key(self._context, endpoint, key or own_key())
+        self._socket = with_key(self._context, endpoint, key or own_key(), takes)
         self._socket.sndtimeo = SENDING
 
     def say(self, message: m.Message) -> None:
@@ -53,6 +54,10 @@ class Peer:
         """The next answer."""
         assert self._socket.poll(PATIENCE), "no answer"
         return wire.to_client.control(self._socket.recv_multipart())
+
+    def hears(self, seconds: float) -> bool:
+        """Whether an answer comes within so many seconds."""
+        return bool(self._socket.poll(seconds * 1000))
 
     def answers(self) -> list[m.Message]:
         """All that was answered before a question that is asked now."""
@@ -96,8 +101,8 @@ def make_peer() -> Iterator[Callable[..., Peer]]:
     """Makes peers that are gone with the test."""
     made: list[Peer] = []
 
-    def make(endpoint: str, key: Key | None = None) -> Peer:
-        made.append(Peer(endpoint, key))
+    def make(endpoint: str, key: Key | None = None, takes: int = TAKES) -> Peer:
+        made.append(Peer(endpoint, key, takes))
         return made[-1]
 
     yield make

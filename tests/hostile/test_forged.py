@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +15,11 @@ from tests.hostile.conftest import NOTHING_COMES, Peer, Service, check_serves, s
 from zmqdata import Dataset, wire
 from zmqdata import messages as m
 from zmqdata.client.calls import status
+from zmqdata.transport import untaken
 
 COUNT = 100_000
 MOST = 1 << 53
+SIZE = 4 << 20
 
 
 @pytest.fixture
@@ -263,6 +266,28 @@ def test_answers_repeat_no_long_texts(service: Service, make_peer: Callable[...,
     peer = make_peer(service.workers[0].address)
     assert len(wire.pack(peer.ask(m.RequestStatus(long)))[1]) < 100_000
     assert len(wire.pack(peer.ask(m.Grant(long, 0, ())))[1]) < 3_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a connection has carried")
+def test_large_answers_that_nobody_takes_are_few(service: Service, make_peer: Callable[..., Peer]) -> None:
+    """Who asks a hundred times and takes nothing gets as much as may wait; who takes it is answered again."""
+    asker, other = make_peer(service.target, takes=1), make_peer(service.target)
+    small = _dataset()
+    large = structs.replace(small.description, sources=None, unsplittable="x" * SIZE)
+    registered = asker.ask(structs.replace(small, description=large))
+    assert isinstance(registered, m.DatasetRegistered)
+    describe = m.DescribeDataset("r", registered.dataset_id)
+    for _ in range(100):
+        asker.say(describe)
+    for _ in range(200):
+        other.ask(m.RequestStatus("r"))  # peers are heard in turn, so the hundred are heard by then
+    count = 0
+    while asker.hears(1.0):
+        assert isinstance(asker.answer(), m.DatasetDescribed)
+        count += 1
+    # What the kernel keeps for a connection is taken as far as it knows.
+    assert untaken.MOST // SIZE <= count < 2 * untaken.MOST // SIZE
+    assert isinstance(asker.ask(describe), m.DatasetDescribed)
 
 
 def _dataset() -> m.RegisterDataset:

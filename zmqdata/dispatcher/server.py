@@ -53,6 +53,7 @@ from zmqdata.transport.keys import key_for
 from zmqdata.transport.lifecycle import Server
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects, printable
+from zmqdata.transport.untaken import Untaken
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +94,7 @@ class DispatcherShell:
         self.context = sockets.new_context()
         closing(self.context.term)
         self.rejects = Rejects()
+        self._untaken = Untaken()
         self.loop = Loop("zmqdata-dispatcher", self._tick)
         self.access = Access(self.context, self.loop, Keyring(key), self.rejects)
         closing(self.access.close)
@@ -196,6 +198,7 @@ class DispatcherShell:
         if objection:
             self._refuse(peer, frames, message, objection)
             return True
+        self._untaken.heard(peer, frames)
         long = repeats_too_long(message)
         if long:
             self._drop(frames, long)
@@ -233,15 +236,18 @@ class DispatcherShell:
         return m.RequestRefused(ask.request, "NotFoundError", text)
 
     def _send(self, command: c.Send) -> None:
+        peer, frames = cast(bytes, command.peer), wire.pack(command.message)
         try:
-            sockets.send_at_once(self.router, [cast(bytes, command.peer), *wire.pack(command.message)])
+            if not self._untaken.has_room(peer, len(frames[-1])):
+                raise zmq.Again
+            sockets.send_at_once(self.router, [peer, *frames])
         except zmq.Again:
-            log.debug("%r does not take its messages; one was left out", command.peer)
+            log.debug("%r does not take its messages; one was left out", peer)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
+            self._untaken.lost(peer)
             # Not at once: a core decides one event at a time.
-            peer = command.peer
             self.loop.post(lambda: self._handle(c.Unreachable(peer)))
 
     def _send_pipeline(self, command: c.SendPipeline) -> None:

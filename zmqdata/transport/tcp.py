@@ -33,7 +33,7 @@ def sent_by_port(ports: Collection[int]) -> dict[int, Sent]:
     A kernel that counts less, or one that is not Linux's, gives nothing.
     """
     found: dict[int, Sent] = {}
-    if not ports or not hasattr(socket, "TCP_INFO"):
+    if not ports:
         return found
     with contextlib.suppress(OSError):
         for name in os.listdir(FOLDER):
@@ -43,8 +43,16 @@ def sent_by_port(ports: Collection[int]) -> dict[int, Sent]:
     return found
 
 
+def acked_bytes(descriptor: int) -> int | None:
+    """How many bytes the other side of a connection has acknowledged so far; None where nobody counts them."""
+    _, sent = _look(descriptor)
+    return None if sent is None else sent.nbytes
+
+
 def _look(descriptor: int) -> tuple[int, Sent | None]:
     # libzmq may close its descriptor at any moment: that is an error here, or somebody else's counts for once.
+    if not hasattr(socket, "TCP_INFO"):
+        return 0, None
     try:
         connection = socket.socket(fileno=descriptor)
     except OSError:
