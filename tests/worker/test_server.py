@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from zmqdata import Dataset, DispatcherConfig, DispatchServer, WorkerConfig, Wor
 from zmqdata.client.calls import status
 from zmqdata.errors import FailedPreconditionError, NotFoundError
 from zmqdata.testing.cluster import await_condition, no_leaks
+from zmqdata.transport.folders import user_folder
 
 
 @pytest.fixture
@@ -50,6 +53,16 @@ def test_a_worker_waits_for_a_dispatcher_that_comes_later() -> None:
         with DispatchServer(DispatcherConfig(port=port)) as dispatcher:
             assert worker.wait_registered(10)
             assert dispatcher.num_workers() == 1
+
+
+def test_a_worker_whose_folder_is_open_to_others_does_not_start(
+    dispatcher: DispatchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What would keep all of its jobs from running is an error of its start, which says what to do."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    user_folder().chmod(0o755)
+    with no_leaks(), pytest.raises(PermissionError, match="Remove it, or set TMPDIR"):
+        worker_of(dispatcher)
 
 
 def test_a_refused_worker_does_not_start() -> None:

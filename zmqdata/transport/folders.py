@@ -29,7 +29,10 @@ def user_folder() -> Path:
         folder.mkdir(mode=0o700)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise PermissionError(f"{folder} belongs to somebody else or is open to others; remove it")
+        raise PermissionError(
+            f"{folder} belongs to somebody else or is open to others, and what a worker keeps there is for nobody "
+            "else. Remove it, or set TMPDIR to a folder in which only you can make files"
+        )
     return folder
 
 

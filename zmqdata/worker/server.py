@@ -28,6 +28,7 @@ from zmqdata.settings import check_type, check_wait
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import announced_address, is_loopback, somebody_listens
+from zmqdata.transport.folders import user_folder
 from zmqdata.transport.keys import key_for
 from zmqdata.transport.lifecycle import Server, waitable
 from zmqdata.transport.local import announce_worker, withdraw_worker
@@ -79,6 +80,7 @@ class WorkerShell:
 
     def _open(self, config: WorkerConfig, endpoint: str) -> None:
         """Makes everything; the sockets are bound when this returns."""
+        user_folder()  # somebody else's would keep every job from running here: better said now than then
         self.loop = Loop("zmqdata-worker", self._tick, fault=self._fault)
         # The access check must be there before the first data socket, and is cheap.
         self.rejects = Rejects()
