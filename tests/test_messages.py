@@ -112,7 +112,24 @@ def test_new_fields_have_defaults() -> None:
 
 def test_the_secret_of_a_link_is_in_no_repr() -> None:
     """Neither of the message that tells it, nor of what becomes of it on both sides."""
-    told = (m.LinkOpened("l", "tcp://w:1", "hidden"), c.LinkBound("l", "tcp://w:1", "hidden"))
-    for one in (*told, c.ConnectLink("l", "tcp://w:1", "hidden")):
+    told = (m.LinkOpened("l", "tcp://w:1", "a word"), c.LinkBound("l", "tcp://w:1", "hidden"))
+    for one in (*told, c.ConnectLink("l", "tcp://w:1", "a word")):
         assert "tcp://w:1" in repr(one)
-        assert "hidden" not in repr(one)
+        assert "a word" not in repr(one)
+
+
+WITH_SECRETS = [m.OpenLink, m.LinkOpened, m.TaskList, m.TaskDefinition, m.StorePiece, m.PipelineSent, m.RegisterDataset]
+WITH_SECRETS += [m.Block, m.ClientHeartbeat, m.WorkerHeartbeat, m.IterationOpened]
+MARK, NUMBER = "Mxfw8Zq", 918273645
+
+
+@pytest.mark.parametrize("kind", WITH_SECRETS, ids=lambda kind: kind.__name__)
+def test_no_secret_and_no_content_is_shown(kind: Any) -> None:
+    """Tickets, secrets, clients' names, pipelines and elements are in no repr of a message, at any depth."""
+    hidden = {"ticket": NUMBER, "secret": MARK, "process": MARK, "client": MARK, "clients": (MARK,)}
+    filled = {one.name: hidden.get(one.name, MARK.encode()) for one in msgspec.structs.fields(kind)}
+    assert {*hidden, "content", "pipeline", "meta", "parts"} & set(filled)
+    shown = repr((kind(**filled), m.TaskList((kind(**filled),), 0, 0)))
+    assert kind.__name__ in shown
+    assert MARK not in shown
+    assert str(NUMBER) not in shown

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from zmqdata.commands.shared import Peer
 from zmqdata.messages import Part
@@ -22,7 +22,7 @@ class StorePipeline:
     """Command: keep these bytes under their digest."""
 
     digest: str
-    pipeline: bytes
+    pipeline: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Chunks, and the folder of a save, are the shells' to write; which chunks count i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 # --- dispatcher ---------------------------------------------------------------------------------------------------
@@ -112,8 +112,8 @@ class WriteBlock:
     attempt: int
     chunk: int
     size: int
-    meta: bytes
-    frames: Any
+    meta: bytes = field(repr=False)
+    frames: Any = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

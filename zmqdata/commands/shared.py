@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from zmqdata.messages import Message
 
@@ -56,7 +56,7 @@ class KeepPiece:
     digest: str
     size: int
     offset: int
-    content: bytes
+    content: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

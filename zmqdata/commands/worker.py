@@ -18,7 +18,7 @@ class StartTask:
     """
 
     definition: TaskDefinition
-    pipeline: bytes
+    pipeline: bytes = field(repr=False)
     reason: str = ""
 
 
@@ -144,8 +144,8 @@ class Produced:
     first: int
     count: int
     size: int
-    meta: bytes
-    frames: Any
+    meta: bytes = field(repr=False)
+    frames: Any = field(repr=False)
     failure: bytes = b""
     lane: int = 0
 
@@ -218,7 +218,7 @@ class BindLink:
     link: str
     host: str
     transports: tuple[str, ...]
-    process: str = ""
+    process: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ class Push:
 
     link: str
     header: Block | EndOfTask | Lineage
-    frames: Any = ()
+    frames: Any = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class ConsumerProfile:
     transports: tuple[str, ...] = ("ipc", "tcp")
     reader: m.Reader = field(default_factory=m.Reader)
     local_workers: tuple[str, ...] = ()
-    process: str = ""
+    process: str = field(default="", repr=False)
     resume: bytes = b""
     allow_objects: bool = True
 

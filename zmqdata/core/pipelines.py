@@ -45,7 +45,7 @@ class Fetch:
 class Stocked:
     """A packed pipeline, empty where it is one of its parts."""
 
-    pipeline: bytes
+    pipeline: bytes = field(repr=False)
     parts: tuple[m.Part, ...] = ()
 
 
@@ -53,7 +53,7 @@ class Stocked:
 class Found:
     """What a task can start with: the packed pipeline, or the reason why it can not."""
 
-    pipeline: bytes
+    pipeline: bytes = field(repr=False)
     reason: str = ""
 
 

@@ -36,7 +36,7 @@ class LinkProfile:
     host: str
     transports: tuple[str, ...]
     reader: m.Reader = field(default_factory=m.Reader)
-    process: str = ""
+    process: str = field(default="", repr=False)
 
 
 @dataclass

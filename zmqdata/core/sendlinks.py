@@ -42,7 +42,7 @@ class Link:
     client: str
     peer: c.Peer
     reader: m.Reader
-    ticket: int = 0
+    ticket: int = field(default=0, repr=False)
     address: str = ""
     secret: str = field(default="", repr=False)
     memory: m.Memory | None = None

@@ -28,8 +28,8 @@ class Portion:
     first: int
     count: int
     size: int
-    meta: bytes
-    frames: Any
+    meta: bytes = field(repr=False)
+    frames: Any = field(repr=False)
     failure: bytes
     skip: int = 0
     lane: int = 0

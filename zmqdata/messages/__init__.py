@@ -52,6 +52,7 @@ from zmqdata.messages.clients import (
     TasksChanged,
 )
 from zmqdata.messages.deaths import OPENING, Crumb, Death, Place
+from zmqdata.messages.discreet import shown_name
 from zmqdata.messages.links import (
     Block,
     CloseLink,
@@ -89,7 +90,6 @@ from zmqdata.messages.parts import (
     TaskState,
     View,
     is_digest,
-    shown_name,
 )
 from zmqdata.messages.workers import (
     ChunkCommitted,

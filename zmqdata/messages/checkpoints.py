@@ -13,6 +13,7 @@ from msgspec import Struct
 from zmqdata.decisions import Decision
 from zmqdata.errors import DataLossError, InvalidArgumentError
 from zmqdata.messages.deaths import Place
+from zmqdata.messages.discreet import Discreet
 from zmqdata.messages.parts import JobParameters, Ranges, Reader, TaskState, View
 from zmqdata.splits import Split
 
@@ -21,7 +22,7 @@ CHECKPOINT_VERSION = 2
 _CHECKSUM_BYTES = 4
 
 
-class TaskPart(Struct, frozen=True, array_like=True):
+class TaskPart(Discreet, frozen=True, array_like=True):
     """What a client knows of one task.
 
     ``bases``: per source, how many entries at the beginning of its ledger are not here any more. ``ledger``: per
@@ -46,7 +47,7 @@ class TaskPart(Struct, frozen=True, array_like=True):
     poisoned: tuple[Place, ...] = ()
 
 
-class SourcePart(Struct, frozen=True, array_like=True):
+class SourcePart(Discreet, frozen=True, array_like=True):
     """The splits of a source's repetition that were used up: no task has them in its ledger, nor needs them again.
 
     There may be one for each repetition of a ``source``, as a task may be in the next one while another has splits of
@@ -59,7 +60,7 @@ class SourcePart(Struct, frozen=True, array_like=True):
     source: int = 0
 
 
-class Checkpoint(Struct, frozen=True):
+class Checkpoint(Discreet, frozen=True):
     """Where a client stands in an iteration. Several that were taken together say where a job of several clients does.
 
     ``part`` is the client's id and ``parts`` those of all clients of the iteration then; empty where consumers are

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from zmqdata.messages.discreet import Discreet
 
 Place = tuple[str, int]
 """A node of a pipeline, by its place there, and the number of an element that came to it."""
@@ -11,7 +11,7 @@ OPENING = -2
 """In place of an element's number: the pipeline was being opened."""
 
 
-class Crumb(Struct, frozen=True):
+class Crumb(Discreet, frozen=True):
     """What a task was at: a call of a user's function, or, without a ``node``, the making of its next element.
 
     ``number`` counts what came to the node, from 0, or is that of the task's element. ``node`` is the place of the node
@@ -33,7 +33,7 @@ class Crumb(Struct, frozen=True):
         return self.node, self.number
 
 
-class Death(Struct, frozen=True):
+class Death(Discreet, frozen=True):
     """How the process of a worker ended: ``how`` in words, and what each of the tasks that it ran was at, if anything.
 
     ``tasks`` are the number and attempt of those. ``killed``: by SIGKILL, which the system sends to who takes too much

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from zmqdata.decisions import Decision
 from zmqdata.messages.deaths import Place
+from zmqdata.messages.discreet import Discreet
 from zmqdata.messages.parts import Message, Number, Reader, StreamGrant, TaskState
 from zmqdata.splits import Split
 
 # --- client -> worker ---------------------------------------------------------------------------------------------
 
 
-class Memory(Struct, frozen=True, array_like=True):
+class Memory(Discreet, frozen=True, array_like=True):
     """The memory that a worker shares with the client of a link: a memfd of ``size`` bytes that begins with ``token``.
 
     It is open in ``process`` as ``descriptor``, and has the number ``inode``.
@@ -25,7 +24,7 @@ class Memory(Struct, frozen=True, array_like=True):
     token: bytes
 
 
-class Slot(Struct, frozen=True, array_like=True):
+class Slot(Discreet, frozen=True, array_like=True):
     """Where frames of a block lie in the link's shared memory: from ``start`` on, behind its head.
 
     ``sizes``: for each frame of the block its bytes; -1: it follows in the message. They lie one behind the other,
@@ -97,9 +96,6 @@ class LinkOpened(Message, frozen=True):
     secret: str
     memory: Memory | None = None
 
-    def __repr__(self) -> str:
-        return f"LinkOpened(link={self.link!r}, address={self.address!r}, ...)"
-
 
 class LinkRefused(Message, frozen=True):
     """The worker has no such link, or cannot bind one. The client opens another after a while."""
@@ -157,7 +153,7 @@ class EndOfTask(Message, frozen=True):
     left_out: int = 0
 
 
-class Origin(Struct, frozen=True):
+class Origin(Discreet, frozen=True):
     """What a stream begins with: the ``index`` of a task among those of its iteration, its seed, and its static part.
 
     ``iteration_seed`` and ``num_shards`` are the iteration's. ``shard`` is None where there are none. When this attempt

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, field
 
 from zmqdata.decisions import Decision
 from zmqdata.messages.deaths import Crumb, Place
+from zmqdata.messages.discreet import Discreet
 from zmqdata.splits import Split, SplitSource
 
 PROTOCOL_VERSION = 1
@@ -22,7 +22,7 @@ Ranges = tuple[tuple[Number, Number], ...]
 """Sorted, disjoint, half-open ranges of element numbers."""
 
 
-class Message(Struct, frozen=True, tag=True):
+class Message(Discreet, frozen=True, tag=True):
     """Base of all messages."""
 
 
@@ -36,28 +36,19 @@ MOST_WHOLE_BYTES = 32 << 10
 """A packed pipeline longer than this travels as a part, in pieces: no dispatcher refuses messages of this size."""
 
 
-def shown_name(client: str) -> str:
-    """What others may know of a client: whoever knows its name can speak for it.
-
-    >>> shown_name("secret")
-    '0ffde1ae45a58146'
-    """
-    return hashlib.blake2b(client.encode(errors="replace"), digest_size=8).hexdigest()
-
-
 def is_digest(text: str) -> bool:
     """Whether it is 64 hexadecimal characters, and so may name a file."""
     return DIGEST.fullmatch(text) is not None
 
 
-class Part(Struct, frozen=True):
+class Part(Discreet, frozen=True):
     """A piece of a pipeline's content: the SHA-256 of its bytes, in 64 hexadecimal characters, and their number."""
 
     digest: str
     size: int
 
 
-class DatasetDescription(Struct, frozen=True):
+class DatasetDescription(Discreet, frozen=True):
     """What the dispatcher and clients need to know of a pipeline without opening it.
 
     ``sources`` holds one entry per source in left-to-right order, or is None with the reason in ``unsplittable``.
@@ -78,14 +69,14 @@ class DatasetDescription(Struct, frozen=True):
     parts: tuple[Part, ...] = ()
 
 
-class SaveParameters(Struct, frozen=True):
+class SaveParameters(Discreet, frozen=True):
     """Where the elements of a job go that nobody reads: ``distributed_save``. ``run`` tells this save from others."""
 
     path: str
     run: str
 
 
-class JobParameters(Struct, frozen=True):
+class JobParameters(Discreet, frozen=True):
     """What defines a job. A second client that opens the same name must bring equal parameters.
 
     ``cache``: every trainer reads all, out of a window that workers keep. ``by_reference``: all clients are in the
@@ -121,14 +112,14 @@ class JobParameters(Struct, frozen=True):
     fingerprint: str = ""
 
 
-class Reader(Struct, frozen=True):
+class Reader(Discreet, frozen=True):
     """As whom a client reads: one of the numbered consumers of a coordinated job, or a trainer that shares a cache."""
 
     consumer_index: int | None = None
     trainer_id: str = ""
 
 
-class TaskPlace(Struct, frozen=True):
+class TaskPlace(Discreet, frozen=True):
     """Where a client finds a task, number ``index`` of its iteration. ``worker == ""``: between two hosts, wait."""
 
     task: int
@@ -138,7 +129,7 @@ class TaskPlace(Struct, frozen=True):
     index: int = -1
 
 
-class View(Struct, frozen=True):
+class View(Discreet, frozen=True):
     """From ``first_step`` on, each step is one round of one of these tasks, in turn; until the next view begins.
 
     ``tasks``: the number of each, and its round at its first step.
@@ -148,7 +139,7 @@ class View(Struct, frozen=True):
     tasks: tuple[tuple[int, int], ...]
 
 
-class Plan(Struct, frozen=True):
+class Plan(Discreet, frozen=True):
     """Which steps the consumers of a coordinated job may read, and what they consist of.
 
     Steps below ``horizon`` may be read; what they are never changes. ``totals``: the rounds of the tasks that have come
@@ -164,7 +155,7 @@ class Plan(Struct, frozen=True):
     indices: tuple[tuple[int, int], ...] = ()
 
 
-class LeftOutElement(Struct, frozen=True, array_like=True):
+class LeftOutElement(Discreet, frozen=True, array_like=True):
     """An element that a node of a task leaves out, as it has brought its worker down: ``error`` says how.
 
     ``number`` counts what came to the node, which errors call ``label``; ``split`` is the last one that the task had
@@ -178,7 +169,7 @@ class LeftOutElement(Struct, frozen=True, array_like=True):
     split: tuple[int, int] | None = None
 
 
-class TaskList(Struct, frozen=True):
+class TaskList(Discreet, frozen=True):
     """All tasks of an iteration that may still give elements. ``closed``: no task will be added any more.
 
     A list replaces the one before; a lower version than the last one seen is out of date and ignored. In coordinated
@@ -195,7 +186,7 @@ class TaskList(Struct, frozen=True):
     ticket: int = 0
 
 
-class TaskState(Struct, frozen=True, array_like=True):
+class TaskState(Discreet, frozen=True, array_like=True):
     """A place in a task: with ``content`` its pipeline goes on where it makes element (or round) ``number`` next.
 
     ``needs``: per source, the first entry of the ledger that must be there for that; ``decisions``: the first decision.
@@ -208,7 +199,7 @@ class TaskState(Struct, frozen=True, array_like=True):
     decisions: int = 0
 
 
-class TaskDefinition(Struct, frozen=True):
+class TaskDefinition(Discreet, frozen=True):
     """What a worker needs to host a task: its lineage.
 
     ``ledger`` holds the splits handed out so far, per source, without the first ``bases`` entries of each, which nobody
@@ -258,7 +249,7 @@ class TaskDefinition(Struct, frozen=True):
     ticket: int = 0
 
 
-class Lease(Struct, frozen=True):
+class Lease(Discreet, frozen=True):
     """For how many ``seconds`` after a client has said what is answered it may hand out what it holds.
 
     ``alone``: nobody else reads, so it needs no further answer, as long as it is not itself kept from running.
@@ -270,7 +261,7 @@ class Lease(Struct, frozen=True):
     free: bool = False
 
 
-class TaskReport(Struct, frozen=True):
+class TaskReport(Discreet, frozen=True):
     """What a worker says of a task it hosts: elements produced, total once known, seconds without progress.
 
     ``incomplete``: a client that is gone was handed elements that it did not report, and the worker has forgotten
@@ -288,7 +279,7 @@ class TaskReport(Struct, frozen=True):
     total: Number | None
     idle: float = 0.0
     incomplete: bool = False
-    skipped: dict[str, int] = {}
+    skipped: dict[str, int] = field(default_factory=dict)
     dropped: int = 0
     failure: bytes = b""
     busy: float = 0.0
@@ -297,7 +288,7 @@ class TaskReport(Struct, frozen=True):
     compressed: str = ""
 
 
-class StreamGrant(Struct, frozen=True):
+class StreamGrant(Discreet, frozen=True):
     """Absolute permission on one stream, counted from its beginning under this link's client.
 
     ``elements``/``bytes``: the stream may send through this many. ``handed_out``: so many elements, in the order

@@ -1,0 +1,47 @@
+"""How messages look to whoever prints them: without secrets, and without the content of pipelines and elements."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from msgspec import Struct
+
+_SECRETS = {"ticket", "secret", "process", "token"}
+_NAMES = {"client", "clients"}
+
+
+class Discreet(Struct, frozen=True):
+    """A struct whose ``repr`` may stand in a log or in an error.
+
+    Example:
+        >>> class Greeting(Discreet, frozen=True):
+        ...     client: str
+        ...     ticket: int
+        ...     content: bytes
+        >>> Greeting("secret", 17, b"abc")
+        Greeting(client=<0ffde1ae45a58146>, ticket=<hidden>, content=<3 bytes>)
+    """
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={_shown(name, getattr(self, name))}" for name in self.__struct_fields__)
+        return f"{type(self).__name__}({shown})"
+
+
+def _shown(name: str, value: Any) -> str:
+    if name in _SECRETS:
+        return "<hidden>"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"<{len(value)} bytes>"
+    if isinstance(value, tuple):
+        return f"({', '.join(_shown(name, one) for one in value)})"
+    return f"<{shown_name(value)}>" if name in _NAMES and isinstance(value, str) else repr(value)
+
+
+def shown_name(client: str) -> str:
+    """What others may know of a client: whoever knows its name can speak for it.
+
+    >>> shown_name("secret")
+    '0ffde1ae45a58146'
+    """
+    return hashlib.blake2b(client.encode(errors="replace"), digest_size=8).hexdigest()
