@@ -13,9 +13,9 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import re
 import struct
-import subprocess
 import sys
 import tempfile
 import zlib
@@ -27,11 +27,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-HERE = "--here"
-"""The process that is fuzzed: its decoders tell the fuzzer which branches they take."""
-if HERE in sys.argv:
+if __name__ == "__main__":
     import atheris
 
+    # Decoders tell the fuzzer which branches they take. To teach them takes seconds, so it is done once for all.
     watched = atheris.instrument_imports(include=["zmqdata"])
 else:
     watched = contextlib.nullcontext()
@@ -365,27 +364,29 @@ def fuzz(name: str, arguments: Sequence[str]) -> None:
 
 def run(name: str, runs: int, seconds: int, file: str | None) -> int:
     """Runs a target in a process of its own, with its seeds as the beginning; returns the exit code."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as said:
         for number, seed in enumerate(TARGETS[name].seeds()):
             (Path(folder) / f"seed-{number}").write_bytes(seed)
         limits = [f"-rss_limit_mb={1024 + MOST_MEGABYTES}", f"-malloc_limit_mb={MOST_MEGABYTES}", "-timeout=10"]
         bounds = [f"-runs={runs}", f"-max_len={MOST_INPUT}", "-print_final_stats=1", "-verbosity=0"]
         bounds += [f"-max_total_time={seconds}"] if seconds else []
-        inputs = [file] if file is not None else [folder]
-        command = [sys.executable, __file__, name, HERE, *limits, *bounds, *inputs]
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)  # noqa: S603 - our own interpreter and file
-    executed = re.search(r"stat::number_of_executed_units: *([0-9]+)", done.stderr)
-    outcome = "a fault" if done.returncode else "no fault"
+        child = os.fork()
+        if not child:
+            os.dup2(said.fileno(), sys.stderr.fileno())
+            fuzz(name, [*limits, *bounds, file if file is not None else folder])
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said.seek(0)
+        told = said.read().decode(errors="replace")
+    executed = re.search(r"stat::number_of_executed_units: *([0-9]+)", told)
+    outcome = "a fault" if code else "no fault"
     print(f"{name}: {int(executed[1]) if executed else 0:,} executions, {outcome}", flush=True)
-    if done.returncode:
-        print(done.stderr[-4000:])
-    return done.returncode
+    if code:
+        print(told[-4000:])
+    return code
 
 
 def main() -> int:
     """Fuzzes the targets that are named, or all; 1 when there was a fault."""
-    if sys.argv[2:3] == [HERE]:
-        fuzz(sys.argv[1], sys.argv[3:])
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("target", nargs="*", choices=[[], *TARGETS], help="which decoders; all if left out")
     parser.add_argument("--runs", type=int, default=2_000_000, help="executions of each")
