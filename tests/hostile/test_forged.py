@@ -15,7 +15,7 @@ from tests.hostile.conftest import NOTHING_COMES, Peer, Service, check_serves, s
 from zmqdata import Dataset, wire
 from zmqdata import messages as m
 from zmqdata.client.calls import status
-from zmqdata.transport import untaken
+from zmqdata.transport import connections
 
 COUNT = 100_000
 MOST = 1 << 53
@@ -286,7 +286,7 @@ def test_large_answers_that_nobody_takes_are_few(service: Service, make_peer: Ca
         assert isinstance(asker.answer(), m.DatasetDescribed)
         count += 1
     # What the kernel keeps for a connection is taken as far as it knows.
-    assert untaken.MOST // SIZE <= count < 2 * untaken.MOST // SIZE
+    assert connections.MOST_UNTAKEN // SIZE <= count < 2 * connections.MOST_UNTAKEN // SIZE
     assert isinstance(asker.ask(describe), m.DatasetDescribed)
 
 

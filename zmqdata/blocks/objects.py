@@ -8,7 +8,9 @@ workers says ``allow_objects=False`` and gets no further than the structure of a
 from __future__ import annotations
 
 import copyreg
+import enum
 import io
+import operator
 import pickle
 import types
 from collections.abc import Iterator, Sequence
@@ -98,6 +100,8 @@ def _reduced(value: Any) -> Any:
     if reduced is None:
         reduce = copyreg.dispatch_table.get(type(value))
         reduced = reduce(value) if reduce is not None else value.__reduce_ex__(5)
+    if isinstance(value, enum.Flag) and reduced[0] is operator.or_:  # so say early releases of Python 3.11
+        return type(value), (value.value,)
     if isinstance(reduced, str) or len(reduced) < 3 or reduced[2] is None or len(reduced) > 5:
         return reduced
     return (*reduced, *[None] * (5 - len(reduced)), set_state)

@@ -48,19 +48,18 @@ from zmqdata.settings import check_type
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import announced_address, bind_endpoint, host_addresses, is_loopback
+from zmqdata.transport.connections import Connections
 from zmqdata.transport.handshakes import Strangers
 from zmqdata.transport.keys import key_for
 from zmqdata.transport.lifecycle import Server
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects, printable
-from zmqdata.transport.untaken import Untaken
 
 log = logging.getLogger(__name__)
 
 LEAST_SILENCE_MS = 1_500
 NOTICING_MS = 2_600
-"""For how long a peer is heard on that hears nothing itself, until the next heartbeat of ZeroMQ, and until something is
-sent to a peer that is not connected any more."""
+"""Until somebody looks for who is silent, and then until something is to be sent to who is not connected any more."""
 
 
 class DispatcherShell:
@@ -94,7 +93,6 @@ class DispatcherShell:
         self.context = sockets.new_context()
         closing(self.context.term)
         self.rejects = Rejects()
-        self._untaken = Untaken()
         self.loop = Loop("zmqdata-dispatcher", self._tick)
         self.access = Access(self.context, self.loop, Keyring(key), self.rejects)
         closing(self.access.close)
@@ -105,6 +103,7 @@ class DispatcherShell:
         closing(self.router.close)
         closing(Strangers(self.context, self.router, self.loop, self.rejects).close)
         port = split_address(bound.partition("://")[2])[1]
+        self._connections = Connections(port, silence_of(config) / 1000)
         self.target = f"tcp://{announced_address(config.host, None, None, port)}"
         self.config = config
         self.core = DispatcherCore(
@@ -163,6 +162,7 @@ class DispatcherShell:
 
     def _tick(self) -> None:
         self.access.keyring.look()
+        self._connections.end_silent(time.monotonic())
         self._handle(c.Tick())
         if self.records is not None:
             self.records.look_around()
@@ -198,7 +198,7 @@ class DispatcherShell:
         if objection:
             self._refuse(peer, frames, message, objection)
             return True
-        self._untaken.heard(peer, frames)
+        self._connections.heard(peer, frames)
         long = repeats_too_long(message)
         if long:
             self._drop(frames, long)
@@ -238,7 +238,7 @@ class DispatcherShell:
     def _send(self, command: c.Send) -> None:
         peer, frames = cast(bytes, command.peer), wire.pack(command.message)
         try:
-            if not self._untaken.has_room(peer, len(frames[-1])):
+            if not self._connections.has_room(peer, len(frames[-1])):
                 raise zmq.Again
             sockets.send_at_once(self.router, [peer, *frames])
         except zmq.Again:
@@ -246,7 +246,7 @@ class DispatcherShell:
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            self._untaken.lost(peer)
+            self._connections.lost(peer)
             # Not at once: a core decides one event at a time.
             self.loop.post(lambda: self._handle(c.Unreachable(peer)))
 

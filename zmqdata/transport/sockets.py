@@ -2,6 +2,9 @@
 
 High-water marks are the safety net only; what may be on its way is bounded by credit. Heartbeats of ZMTP run in a C
 thread, so a connection stays up while Python code keeps the interpreter busy, and goes down soon after its host dies.
+Who connects sends them, who is bound only answers: libzmq (4.3.5: ``Assertion failed: !_io_error``) ends the process
+when one is due on a connection that broke while its queue was full, and anybody may fill a server's. The kernel tells
+it who is silent (``connections``), and ends connections to hosts that are gone.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ CONTROL_QUEUE = 1_000
 HEARD_QUEUE = 1_000
 """Messages of one peer that a server has read and not looked at: what more there is waits at the peer.
 
-More than an honest peer ever has waiting: libzmq ends the process (4.3.5: ``Assertion failed: !_io_error``) when a
-connection breaks of which it has stopped to read, and a heartbeat is due.
+More than an honest peer ever has waiting: a heartbeat of its own that is read after its connection broke ends our
+process, too, if the queue was full then.
 """
 BACKLOG = 4_096
 """Connections that may wait to be taken, so that many that come at once do not keep others out."""
@@ -73,17 +76,18 @@ def control_router(
 
     Args:
         endpoint: ``tcp://host:port`` (port 0: any free one) or ``ipc://path``.
-        silence_ms: after how long without any sign of life a connection is given up.
+        silence_ms: after how long without an answer of its host a connection is given up.
         max_bytes: the largest message that is accepted; a peer that sends more is disconnected.
         key: by which it is known; whom it lets in says an access check. None: anybody.
     """
     socket = context.socket(zmq.ROUTER)
-    _set_control(socket, silence_ms, max_bytes)
+    _set_control(socket, max_bytes)
     if key is not None:
         _serve(socket, key, CONTROL)
     socket.set(zmq.ROUTER_MANDATORY, 1)
     socket.set(zmq.RCVHWM, HEARD_QUEUE)
     socket.set(zmq.BACKLOG, BACKLOG)
+    _give_up_hosts(socket, silence_ms)
     bind(socket, endpoint)
     return socket, _endpoint(socket)
 
@@ -106,7 +110,11 @@ def control_dealer(
         max_bytes: the largest message that is accepted; -1: any.
     """
     socket = context.socket(zmq.DEALER)
-    _set_control(socket, silence_ms, max_bytes)
+    _set_control(socket, max_bytes)
+    socket.set(zmq.RCVHWM, 0)
+    socket.set(zmq.HEARTBEAT_IVL, min(HEARTBEAT_MS, max(100, silence_ms // 4)))
+    socket.set(zmq.HEARTBEAT_TIMEOUT, silence_ms)
+    socket.set(zmq.HEARTBEAT_TTL, silence_ms)
     socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
     socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
     socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
@@ -138,19 +146,22 @@ def _show(socket: zmq.Socket[bytes], public: bytes, secret: bytes, server: bytes
     socket.set(zmq.CURVE_SERVERKEY, server)
 
 
-def _set_control(socket: zmq.Socket[bytes], silence_ms: int, max_bytes: int) -> None:
+def _set_control(socket: zmq.Socket[bytes], max_bytes: int) -> None:
     socket.set(zmq.LINGER, LINGER_MS)
     socket.set(zmq.SNDHWM, CONTROL_QUEUE)
-    socket.set(zmq.RCVHWM, CONTROL_QUEUE)
     socket.set(zmq.MAXMSGSIZE, max_bytes)
     socket.set(zmq.IPV6, 1)
     socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-    _set_heartbeat(socket, silence_ms)
 
 
-def _set_heartbeat(socket: zmq.Socket[bytes], silence_ms: int) -> None:
-    socket.set(zmq.HEARTBEAT_IVL, min(HEARTBEAT_MS, max(100, silence_ms // 4)))
-    socket.set(zmq.HEARTBEAT_TIMEOUT, silence_ms)
+def _give_up_hosts(socket: zmq.Socket[bytes], silence_ms: int) -> None:
+    """Has the kernel end connections to hosts that do not answer, whether there is something to send or not."""
+    socket.set(zmq.TCP_MAXRT, silence_ms)
+    socket.set(zmq.TCP_KEEPALIVE, 1)
+    seconds = max(1, silence_ms // 4_000)
+    socket.set(zmq.TCP_KEEPALIVE_IDLE, seconds)
+    socket.set(zmq.TCP_KEEPALIVE_INTVL, seconds)
+    socket.set(zmq.TCP_KEEPALIVE_CNT, 3)
 
 
 def link_push(
@@ -180,7 +191,7 @@ def link_push(
         _ask(socket, domain)
     else:
         _serve(socket, key, domain)
-    _set_heartbeat(socket, LINK_SILENCE_MS)
+    _give_up_hosts(socket, LINK_SILENCE_MS)
     reason = "there is none"
     for endpoint in endpoints:
         try:

@@ -15,6 +15,8 @@ _ACKED = Layout("<Q")
 _ACKED_AT = 120
 _TIMES = Layout("<QQ")  # microseconds: busy sending, and of these, those in which the receiver had no room
 _TIMES_AT = 168
+_SILENT = Layout("<I")  # milliseconds
+_SILENT_AT = 52
 
 
 class Sent(NamedTuple):
@@ -37,33 +39,47 @@ def sent_by_port(ports: Collection[int]) -> dict[int, Sent]:
         return found
     with contextlib.suppress(OSError):
         for name in os.listdir(FOLDER):
-            port, sent = _look(int(name))
+            port, told = _look(int(name))
+            sent = _counts(told)
             if sent is not None and port in ports and (port not in found or sent > found[port]):
                 found[port] = sent
     return found
 
 
-def acked_bytes(descriptor: int) -> int | None:
-    """How many bytes the other side of a connection has acknowledged so far; None where nobody counts them."""
-    _, sent = _look(descriptor)
-    return None if sent is None else sent.nbytes
+class Told(NamedTuple):
+    """What the kernel tells of a connection.
+
+    ``acked``: bytes that the other side has acknowledged. ``silent``: seconds since anything came from it.
+    """
+
+    port: int
+    acked: int
+    silent: float
 
 
-def _look(descriptor: int) -> tuple[int, Sent | None]:
+def told_of(descriptor: int) -> Told | None:
+    """What is known of a connection of ours; None where there is none, or nobody tells."""
+    port, told = _look(descriptor)
+    sent = _counts(told)
+    return None if sent is None else Told(port, sent.nbytes, _SILENT.unpack_from(told, _SILENT_AT)[0] / 1e3)
+
+
+def _look(descriptor: int) -> tuple[int, bytes]:
+    """The local port of a connection, and what the kernel tells of it."""
     # libzmq may close its descriptor at any moment: that is an error here, or somebody else's counts for once.
     if not hasattr(socket, "TCP_INFO"):
-        return 0, None
+        return 0, b""
     try:
         connection = socket.socket(fileno=descriptor)
     except OSError:
-        return 0, None
+        return 0, b""
     try:
         if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
-            return 0, None
+            return 0, b""
         connection.getpeername()  # one that listens has none
-        return connection.getsockname()[1], _counts(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))
+        return connection.getsockname()[1], connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     except OSError:
-        return 0, None
+        return 0, b""
     finally:
         connection.detach()
 

@@ -1,0 +1,112 @@
+"""What a peer has not taken of large answers, and who is silent, is known, on real connections."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from contextlib import ExitStack, closing
+
+import pytest
+import zmq
+
+from zmqdata.testing.cluster import await_condition
+from zmqdata.transport import sockets
+from zmqdata.transport.connections import LARGE, MOST_UNTAKEN, Connections
+
+SIZE = 4 << 20
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a connection has carried")
+
+
+class Ends:
+    """A ROUTER and those who connect to it, each heard once."""
+
+    def __init__(self, silence: float = 60.0) -> None:
+        self._stack = ExitStack()
+        self._context = self._stack.enter_context(sockets.new_context())
+        self.router, self._endpoint = sockets.control_router(self._context, "tcp://127.0.0.1:0", 10_000)
+        self._stack.enter_context(closing(self.router))
+        self.connections = Connections(int(self._endpoint.rpartition(":")[2]), silence)
+
+    def join(self, **options: int) -> tuple[bytes, zmq.Socket[bytes]]:
+        dealer = self._stack.enter_context(closing(self._context.socket(zmq.DEALER)))
+        dealer.linger = 0
+        for name, value in options.items():
+            setattr(dealer, name, value)
+        dealer.connect(self._endpoint)
+        dealer.send(b"hello")
+        assert self.router.poll(10_000)
+        peer, *frames = self.router.recv_multipart(copy=False)
+        self.connections.heard(peer.bytes, frames)
+        return peer.bytes, dealer
+
+    def is_there(self, peer: bytes) -> bool:
+        try:
+            self.router.send_multipart([peer, b"still there?"], zmq.NOBLOCK)
+        except zmq.Again:
+            return True
+        except zmq.ZMQError:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def test_who_takes_nothing_gets_no_more() -> None:
+    """So much of large answers waits for a peer as may; small ones do not count, and what it takes makes room."""
+    with closing(Ends()) as ends:
+        connections = ends.connections
+        name, dealer = ends.join(rcvhwm=1)
+
+        def answer() -> bool:
+            fits = connections.has_room(name, SIZE)
+            if fits:
+                ends.router.send_multipart([name, bytes(SIZE)])
+            return fits
+
+        await_condition(lambda: not answer(), what="the limit")
+        assert connections.has_room(name, LARGE - 1)
+        assert connections.has_room(b"somebody else", SIZE)
+        while dealer.poll(500):
+            dealer.recv()
+        await_condition(answer, what="room again")
+        assert dealer.poll(10_000)
+
+
+def test_one_answer_may_be_larger_than_all_that_may_wait() -> None:
+    """Whoever has taken everything gets any answer."""
+    with closing(Ends()) as ends:
+        name, _ = ends.join()
+        assert [ends.connections.has_room(name, MOST_UNTAKEN + 1) for _ in range(2)] == [True, False]
+        ends.connections.lost(name)
+        assert ends.connections.has_room(name, MOST_UNTAKEN + 1)
+
+
+def test_a_silent_connection_is_ended() -> None:
+    """A connection on which not even a heartbeat comes is ended after the time for that; one with heartbeats stays."""
+    with closing(Ends(silence=0.5)) as ends:
+        silent, _ = ends.join()
+        beating, _ = ends.join(heartbeat_ivl=100)
+
+        def is_gone() -> bool:
+            ends.connections.end_silent(time.monotonic())
+            return not ends.is_there(silent)
+
+        await_condition(is_gone, what="its end")
+        assert ends.is_there(beating)
+        assert ends.connections.has_room(beating, MOST_UNTAKEN + 1)
+        assert not ends.connections.has_room(beating, MOST_UNTAKEN + 1)  # it is still known
+
+
+def test_somebody_else_s_connection_is_left_alone() -> None:
+    """A descriptor that libzmq has closed may belong to anybody by now: what is not of our port is not touched."""
+    with closing(Ends(silence=0.0)) as ends, socket.create_server(("127.0.0.1", 0)) as server:
+        name, _ = ends.join()
+        with socket.create_connection(server.getsockname()) as other, server.accept()[0] as accepted:
+            ends.connections._of[name].descriptor = other.fileno()
+            ends.connections.end_silent(1.0)
+            assert ends.connections.has_room(name, MOST_UNTAKEN + 1)
+            accepted.sendall(b"x")
+            assert other.recv(1) == b"x"
