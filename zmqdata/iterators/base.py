@@ -356,7 +356,7 @@ def call(function: Callable[..., Any], element: Any) -> Any:
     return function(*element) if type(element) is tuple else function(element)
 
 
-_FINISHED = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | frozenset(
+FINISHED = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | frozenset(
     {np.ndarray, RaggedTensor, np.str_, int, float, bool, complex, str, bytes, type(None)}
 )
 """Types in which no list can hide."""
@@ -369,7 +369,7 @@ def as_element(value: Any) -> Any:
     {'x': array([1, 2]), 'y': 3}
     """
     kind = type(value)
-    if kind in _FINISHED:
+    if kind in FINISHED:
         return value
     if kind is dict:
         return value if _all_finished(value.values()) else {key: as_element(part) for key, part in value.items()}
@@ -392,6 +392,6 @@ def _list_as_array(leaf: Any) -> Any:
 
 def _all_finished(parts: Iterable[Any]) -> bool:
     for part in parts:  # a loop, as it is several times faster than all() of a generator  # noqa: SIM110
-        if type(part) not in _FINISHED:
+        if type(part) not in FINISHED:
             return False
     return True

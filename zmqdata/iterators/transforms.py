@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, as_element, failure, make_iterator
+from zmqdata.iterators.base import FINISHED, Context, ElementIterator, as_element, failure, make_iterator
 from zmqdata.iterators.inputs import followed, input_iterator
 
 
@@ -45,7 +45,7 @@ class MapIterator(UnaryIterator):
         element = next(self._input)
         try:
             value = self._function(*element) if type(element) is tuple else self._function(element)
-            return as_element(value)
+            return value if type(value) in FINISHED else as_element(value)
         except Exception as error:
             raise failure(self._node, error) from error
 

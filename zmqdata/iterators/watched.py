@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, as_element, make_iterator
+from zmqdata.iterators.base import FINISHED, Context, ElementIterator, as_element, make_iterator
 from zmqdata.iterators.callsites import CallSite
 from zmqdata.iterators.inputs import followed
 from zmqdata.iterators.transforms import CountingIterator, FilterIterator, MapIterator, as_bool
@@ -33,21 +33,36 @@ class WatchedMapIterator(WatchedIterator):
         self._function = followed(node, context, self._input, node.function)
 
     def __next__(self) -> Any:
-        while True:
-            element = next(self._input)
-            number = self._count
-            self._count = number + 1
-            if number not in self._special:
-                return self._call(number, element)
+        element = next(self._input)
+        number = self._count
+        self._count = number + 1
+        if number in self._special:
+            return self._next_special(number, element)
+        # As in ``_call``, without the time for calls of our own.
+        self._cells[self._at] = number
+        try:
+            value = self._function(*element) if type(element) is tuple else self._function(element)
+            return value if type(value) in FINISHED else as_element(value)
+        except Exception as error:
+            raise self._site.failure(self._node, error) from error
+        finally:
+            self._cells[self._at] = IDLE
+
+    def _next_special(self, number: int, element: Any) -> Any:
+        """What comes of an element that killed its process, or may have, or of the next one if it is left out."""
+        while number in self._special:
             if not self._site.leaves_out(number, self._input.current_split()):
                 with self._site.alone():
                     return self._call(number, element)
+            element = next(self._input)
+            number = self._count
+            self._count = number + 1
+        return self._call(number, element)
 
     def _call(self, number: int, element: Any) -> Any:
         self._cells[self._at] = number
         try:
-            value = self._function(*element) if type(element) is tuple else self._function(element)
-            return as_element(value)
+            return as_element(self._function(*element) if type(element) is tuple else self._function(element))
         except Exception as error:
             raise self._site.failure(self._node, error) from error
         finally:
