@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -238,17 +239,21 @@ def _opener(node: DictOf | TupleOf | RecordOf | RaggedOf, example: object) -> Tr
 
 
 def _dict_opener(keys: tuple[Key, ...]) -> Transpose:
-    expected, key_types = {keys}, {tuple(map(type, keys))}
+    key_types = {tuple(map(type, keys))}
     has_only_texts = all(type(key) is str for key in keys)
 
     def open_dicts(elements: Sequence[Any]) -> Columns | None:
-        if not all(issubclass(kind, dict) for kind in set(map(type, elements))):
+        kinds = set(map(type, elements))
+        if not all(issubclass(kind, dict) for kind in kinds):
             return None
-        if set(map(tuple, elements)) != expected:
+        # One behind the other, as no key is twice in a dict: they can be alike in this way only.
+        if [*chain.from_iterable(elements)] != [*keys] * len(elements):
             return None
         # 1 == True, but they are not the same key.
         if not has_only_texts and {tuple(map(type, element)) for element in elements} != key_types:
             return None
+        if kinds == {dict}:
+            return [[*map(dict.__getitem__, elements, repeat(key))] for key in keys]
         return [*zip(*[element.values() for element in elements], strict=True)]
 
     return open_dicts
