@@ -84,6 +84,20 @@ def test_one_answer_may_be_larger_than_all_that_may_wait() -> None:
         assert ends.connections.has_room(name, MOST_UNTAKEN + 1)
 
 
+def test_a_name_that_comes_back_is_another_connection() -> None:
+    """Who chooses its name comes back under it over another connection, and what that one has acknowledged counts."""
+    with closing(Ends()) as ends:
+        name, first = ends.join(routing_id=b"chosen")
+        old = ends.connections._of[name].descriptor
+        first.close()
+        await_condition(lambda: not ends.is_there(name), what="its end")
+        other, _ = ends.join()
+        ends.join(routing_id=b"chosen")
+        known = ends.connections._of
+        assert known[other].descriptor == old, "the system gives the lowest number that is free"
+        assert known[name].descriptor != old
+
+
 def test_a_silent_connection_is_ended() -> None:
     """A connection on which not even a heartbeat comes is ended after the time for that; one with heartbeats stays."""
     with closing(Ends(silence=0.5)) as ends:
