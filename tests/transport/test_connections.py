@@ -29,7 +29,7 @@ class Ends:
         self._stack.enter_context(closing(self.router))
         self.connections = Connections(int(self._endpoint.rpartition(":")[2]), silence)
 
-    def join(self, **options: int) -> tuple[bytes, zmq.Socket[bytes]]:
+    def join(self, **options: object) -> tuple[bytes, zmq.Socket[bytes]]:
         dealer = self._stack.enter_context(closing(self._context.socket(zmq.DEALER)))
         dealer.linger = 0
         for name, value in options.items():

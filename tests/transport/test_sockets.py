@@ -68,7 +68,7 @@ def test_a_link_that_cannot_be_connected_says_so(deaf: Deaf, context: zmq.Contex
 def test_a_link_keeps_next_to_nothing_of_what_is_said_to_it(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     """What a client says to a socket that is never read stays there, with the connection, until the link is closed."""
     push, _ = sockets.link_push(context, ["tcp://127.0.0.1:*"], "link")
-    assert push.get(zmq.RCVHWM) * push.get(zmq.MAXMSGSIZE) <= sockets.MAX_GREETING_BYTES
+    assert push.rcvhwm * push.maxmsgsize <= sockets.MAX_GREETING_BYTES
 
 
 def test_control_connections_ask_again_soon(deaf: Deaf, context: zmq.Context[zmq.Socket[bytes]]) -> None:
