@@ -112,14 +112,15 @@ def test_new_fields_have_defaults() -> None:
 
 def test_the_secret_of_a_link_is_in_no_repr() -> None:
     """Neither of the message that tells it, nor of what becomes of it on both sides."""
-    told = (m.LinkOpened("l", "tcp://w:1", "a word"), c.LinkBound("l", "tcp://w:1", "hidden"))
-    for one in (*told, c.ConnectLink("l", "tcp://w:1", "a word")):
+    told = (f"{MARK}-1", "tcp://w:1", "a word")
+    for one in (m.LinkOpened(*told), c.LinkBound(*told), c.ConnectLink(*told)):
         assert "tcp://w:1" in repr(one)
         assert "a word" not in repr(one)
+        assert MARK not in repr(one), "its name begins with that of its client"
 
 
 WITH_SECRETS = [m.OpenLink, m.LinkOpened, m.TaskList, m.TaskDefinition, m.StorePiece, m.PipelineSent, m.RegisterDataset]
-WITH_SECRETS += [m.Block, m.ClientHeartbeat, m.WorkerHeartbeat, m.IterationOpened]
+WITH_SECRETS += [m.Block, m.ClientHeartbeat, m.WorkerHeartbeat, m.IterationOpened, m.OpenIteration, m.Grant]
 MARK, NUMBER = "Mxfw8Zq", 918273645
 
 
@@ -127,6 +128,7 @@ MARK, NUMBER = "Mxfw8Zq", 918273645
 def test_no_secret_and_no_content_is_shown(kind: Any) -> None:
     """Tickets, secrets, clients' names, pipelines and elements are in no repr of a message, at any depth."""
     hidden = {"ticket": NUMBER, "secret": MARK, "process": MARK, "client": MARK, "clients": (MARK,)}
+    hidden |= {"link": MARK, "replaces": MARK, "former": MARK}
     filled = {one.name: hidden.get(one.name, MARK.encode()) for one in msgspec.structs.fields(kind)}
     assert {*hidden, "content", "pipeline", "meta", "parts"} & set(filled)
     shown = repr((kind(**filled), m.TaskList((kind(**filled),), 0, 0)))

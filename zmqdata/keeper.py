@@ -49,7 +49,7 @@ def keep(serve: Serve, signals: StopSignals) -> int:
         if not child:
             told.close()
             signals.close()
-            signals = StopSignals()
+            signals = StopSignals(owned=True)
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
             os.setsid()  # Ctrl-C in a terminal reaches the keeper only, which then asks its child.
             die_with_parent(keeper)

@@ -15,7 +15,8 @@ from tests.hostile.conftest import NOTHING_COMES, Peer, Service, check_serves, s
 from zmqdata import Dataset, wire
 from zmqdata import messages as m
 from zmqdata.client.calls import status
-from zmqdata.transport import connections
+from zmqdata.transport import connections, sockets
+from zmqdata.transport.keys import own_key
 
 COUNT = 100_000
 MOST = 1 << 53
@@ -117,6 +118,23 @@ def test_another_jobs_elements_are_not_given_away(
     tasks = servers(service)[1].core.tasks.values()
     assert not any(thieves & task.dealing.streams.keys() for task in tasks)
     asker.say(m.CloseIteration("other", 0, {}))
+
+
+def test_a_link_lets_its_client_in_once(service: Service, make_peer: Callable[..., Peer]) -> None:
+    """By the secret of one link nobody holds many connections: what is said over them is read by nobody."""
+    peer = make_peer(service.workers[0].address)
+    opened = peer.ask(m.OpenLink("me", "me-1", "", 0, "", ("tcp",)))
+    assert isinstance(opened, m.LinkOpened)
+    with sockets.new_context() as context:
+        told = (context, opened.address, "me-1", opened.secret, own_key().server("worker"))
+        first, ended = sockets.link_pull(*told)
+        wait_until(lambda: servers(service)[1].links._links["me-1"].taken, "its client")
+        again, refused = sockets.link_pull(*told)
+        assert refused.poll(10_000)
+        assert not ended.poll(NOTHING_COMES)
+        for pull in (first, again):
+            sockets.close_pull(pull)
+    assert servers(service)[1].rejects.counts["a data socket: its key is not let in"] == 1
 
 
 def test_a_joined_job_is_read_with_its_ticket(service: Service, make_peer: Callable[..., Peer]) -> None:

@@ -103,6 +103,17 @@ def test_it_ends_when_it_is_told_to(kept: Command, number: int) -> None:
     assert (len(kept.addresses), kept.errors.read_text()) == (1, "")
 
 
+@pytest.mark.parametrize("is_child_first", [True, False])
+def test_it_ends_in_order_when_all_of_it_is_told_to(kept: Command, is_child_first: bool) -> None:
+    """A manager of services signals all processes of a service at once: the one that serves hears it twice."""
+    [child] = kept.served_by
+    both = [child, kept.process.pid]
+    for one in both if is_child_first else reversed(both):
+        os.kill(one, signal.SIGTERM)
+    assert kept.process.wait(START) == 0
+    assert not is_running(child)
+
+
 def test_it_ends_with_its_keeper(kept: Command) -> None:
     """The process that serves never outlives the command."""
     [child] = kept.served_by

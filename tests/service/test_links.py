@@ -14,6 +14,7 @@ from tests.service.proxy import SeveringProxy, free_ports
 from zmqdata import Dataset
 from zmqdata.core import consumer
 from zmqdata.errors import ResourceExhaustedError
+from zmqdata.transport.folders import own_folder
 
 
 @pytest.fixture
@@ -89,8 +90,9 @@ def test_a_folder_that_cannot_be_used_means_tcp(
     make_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Where no ipc path can be bound, blocks go over TCP; a client that allows only ipc hears why."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 40)))
     service = make_service(workers=1)
+    own_folder()  # where pipelines are opened: of this process, which goes on
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 40)))
     assert len(list(service.read(Dataset.range(100)))) == 100
 
 
@@ -101,8 +103,9 @@ def test_a_client_that_insists_on_ipc_hears_why_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A link that cannot be bound is refused with the real reason."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     service = make_service(workers=1)
+    own_folder()  # where pipelines are opened: of this process, which goes on
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     it = iter(service.read(Dataset.range(100), data_transfer_protocol="ipc"))
     wait_until(lambda: "over ipc" in caplog.text, "the reason is said")
     it.close()

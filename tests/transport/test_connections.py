@@ -29,7 +29,7 @@ class Ends:
         self._stack.enter_context(closing(self.router))
         self.connections = Connections(int(self._endpoint.rpartition(":")[2]), silence)
 
-    def join(self, **options: int) -> tuple[bytes, zmq.Socket[bytes]]:
+    def join(self, **options: object) -> tuple[bytes, zmq.Socket[bytes]]:
         dealer = self._stack.enter_context(closing(self._context.socket(zmq.DEALER)))
         dealer.linger = 0
         for name, value in options.items():
@@ -82,6 +82,20 @@ def test_one_answer_may_be_larger_than_all_that_may_wait() -> None:
         assert [ends.connections.has_room(name, MOST_UNTAKEN + 1) for _ in range(2)] == [True, False]
         ends.connections.lost(name)
         assert ends.connections.has_room(name, MOST_UNTAKEN + 1)
+
+
+def test_a_name_that_comes_back_is_another_connection() -> None:
+    """Who chooses its name comes back under it over another connection, and what that one has acknowledged counts."""
+    with closing(Ends()) as ends:
+        name, first = ends.join(routing_id=b"chosen")
+        old = ends.connections._of[name].descriptor
+        first.close()
+        await_condition(lambda: not ends.is_there(name), what="its end")
+        other, _ = ends.join()
+        ends.join(routing_id=b"chosen")
+        known = ends.connections._of
+        assert known[other].descriptor == old, "the system gives the lowest number that is free"
+        assert known[name].descriptor != old
 
 
 def test_a_silent_connection_is_ended() -> None:

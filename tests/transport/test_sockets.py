@@ -65,6 +65,12 @@ def test_a_link_that_cannot_be_connected_says_so(deaf: Deaf, context: zmq.Contex
     sockets.close_pull(pull)
 
 
+def test_a_link_keeps_next_to_nothing_of_what_is_said_to_it(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    """What a client says to a socket that is never read stays there, with the connection, until the link is closed."""
+    push, _ = sockets.link_push(context, ["tcp://127.0.0.1:*"], "link")
+    assert push.rcvhwm * push.maxmsgsize <= sockets.MAX_GREETING_BYTES
+
+
 def test_control_connections_ask_again_soon(deaf: Deaf, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     """A connection that gets no answer is asked for anew, each time from another port, before TCP would."""
     dealer, handshakes = sockets.control_dealer(context, deaf.endpoint, None, "dispatcher")

@@ -86,6 +86,19 @@ def test_a_second_signal_ends_who_hears_none(number: signal.Signals) -> None:
         assert process.wait(10) == SIGNALLED + number
 
 
+def test_a_second_signal_changes_nothing_for_who_is_owned() -> None:
+    """Who is signalled together with its owner, and by it, goes on to end in its own time; Ctrl-C still hurries it."""
+    stop = StopSignals(owned=True)
+    try:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGTERM)
+            assert (stop.wait(0.0), stop.hurried) == (True, False)
+        signal.raise_signal(signal.SIGINT)
+        assert (stop.wait(0.0), stop.hurried) == (True, True)
+    finally:
+        stop.close()
+
+
 @pytest.mark.realprocess
 def test_a_lifeline_that_closes_ends_the_process() -> None:
     """A process ends as soon as the other end of its lifeline is closed, and not for what is written to it."""

@@ -12,16 +12,16 @@ from zmqdata.messages import Block, LeftOutElement, Memory, OnLink
 class Arrived:
     """Event: a message has arrived on a link. ``content`` is what it decodes to, opaque to the core."""
 
-    link: str
+    link: str = field(repr=False)
     header: OnLink
-    content: Any = None
+    content: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class LinkBroken:
     """Event: the connection of a link ended, or brought what cannot be decoded."""
 
-    link: str
+    link: str = field(repr=False)
     reason: str
 
 
@@ -83,7 +83,7 @@ class CloseRequested:
 class ConnectLink:
     """Command: connect a PULL socket, and map the link's memory if there is any; answered by ``MemoryMapped`` then."""
 
-    link: str
+    link: str = field(repr=False)
     address: str
     secret: str = field(repr=False)
     memory: Memory | None = field(default=None, repr=False)
@@ -93,14 +93,14 @@ class ConnectLink:
 class MemoryMapped:
     """Event: the memory of a link can be read."""
 
-    link: str
+    link: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class DisconnectLink:
     """Command: close the PULL socket of a link."""
 
-    link: str
+    link: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Deliver:
     """Command: queue the elements of a block from the ``skip``-th to before the ``stop``-th for the training loop."""
 
     header: Block
-    content: Any
+    content: Any = field(repr=False)
     skip: int
     stop: int
 

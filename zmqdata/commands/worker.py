@@ -215,7 +215,7 @@ class DrainRequested:
 class BindLink:
     """Command: bind a PUSH socket for this link; answered by ``LinkBound``."""
 
-    link: str
+    link: str = field(repr=False)
     host: str
     transports: tuple[str, ...]
     process: str = field(default="", repr=False)
@@ -228,7 +228,7 @@ class LinkBound:
     ``memory``: what its client may map.
     """
 
-    link: str
+    link: str = field(repr=False)
     address: str
     secret: str = field(repr=False)
     error: str = ""
@@ -240,21 +240,21 @@ class LinkBound:
 class ShareMemory:
     """Command: the client of this link has mapped its memory; put large frames there."""
 
-    link: str
+    link: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class UnbindLink:
     """Command: close the socket of a link."""
 
-    link: str
+    link: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
     """Command (worker) and fact: send this header with its frames on a link."""
 
-    link: str
+    link: str = field(repr=False)
     header: Block | EndOfTask | Lineage
     frames: Any = field(default=(), repr=False)
 

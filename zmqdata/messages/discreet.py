@@ -8,7 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 _SECRETS = {"ticket", "secret", "process", "token"}
-_NAMES = {"client", "clients"}
+_NAMES = {"client", "clients", "former", "link", "replaces"}
+"""Of clients, and what begins with these: the names of links do."""
 
 
 class Discreet(Struct, frozen=True):

@@ -27,11 +27,15 @@ LOOK_EVERY = 1.0
 
 @dataclass
 class _Connection:
-    """``descriptor``: libzmq's. ``untaken``: bytes of large answers, as of when so much was acknowledged in all."""
+    """``descriptor``: libzmq's. ``untaken``: bytes of large answers, as of when so much was acknowledged in all.
+
+    ``look_at``: it cannot have been silent for too long before.
+    """
 
     descriptor: int
     untaken: int = 0
     acked: int = 0
+    look_at: float = 0.0
 
 
 class Connections:
@@ -49,11 +53,13 @@ class Connections:
         self._of: dict[bytes, _Connection] = {}
 
     def heard(self, peer: bytes, frames: Sequence[zmq.Frame]) -> None:
-        """Remembers by which connection a peer is heard."""
-        if peer in self._of:
-            return
+        """Remembers by which connection a peer is heard: by another one than before, if it chose its name itself."""
         with contextlib.suppress(zmq.ZMQError, TypeError):
-            self._of[peer] = _Connection(int(frames[-1].get(zmq.SRCFD)))
+            descriptor = int(frames[-1].get(zmq.SRCFD))
+            known = self._of.get(peer)
+            if known is not None and known.descriptor == descriptor:
+                return
+            self._of[peer] = _Connection(descriptor)
             if len(self._of) > MOST_PEERS:
                 del self._of[next(iter(self._of))]
 
@@ -87,10 +93,14 @@ class Connections:
             return
         self._look_at = now + min(LOOK_EVERY, self._silence / 4)
         for peer, connection in list(self._of.items()):
+            if now < connection.look_at:
+                continue
             told = self._told(connection)
-            if told is None or told.silent > self._silence:
-                self.lost(peer)
-            if told is not None and told.silent > self._silence:
+            if told is not None and told.silent <= self._silence:
+                connection.look_at = now + self._silence - told.silent
+                continue
+            self.lost(peer)
+            if told is not None:
                 _end(connection.descriptor)
 
 

@@ -183,6 +183,7 @@ def link_push(
         raise OSError(error.errno, f"no socket is left: {error.strerror}") from None
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.SNDHWM, DATA_QUEUE)
+    socket.set(zmq.RCVHWM, 1)  # nobody ever reads what a client says here, nor that it has closed its end then
     socket.set(zmq.MAXMSGSIZE, MAX_GREETING_BYTES)
     socket.set(zmq.IPV6, 1)
     socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)

@@ -27,7 +27,7 @@ LAST_SECONDS = 3.0
 
 def main(arguments: list[str]) -> int:
     """Runs one worker until told to stop; returns the exit code."""
-    stop = StopSignals()
+    stop = StopSignals(owned=True)
     assignment = json.loads(arguments[0])
     report = take_over_standard_streams()
     die_with_parent(assignment["parent"])

@@ -26,7 +26,9 @@ class StopSignals:
 
     ``hurried``: it was SIGINT, from somebody who sits there and waits.
 
-    Made in the main thread, as early as possible. Other signals given as ``waking`` only end a wait.
+    Made in the main thread, as early as possible. Other signals given as ``waking`` only end a wait. ``owned``: whoever
+    started us ends us when it will not wait. What comes twice then is one wish: a manager of services signals all of a
+    service's processes, and our owner passes on what it got.
 
     Example:
         >>> before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
@@ -38,8 +40,9 @@ class StopSignals:
         True
     """
 
-    def __init__(self, waking: tuple[signal.Signals, ...] = ()) -> None:
+    def __init__(self, waking: tuple[signal.Signals, ...] = (), owned: bool = False) -> None:
         self.received = 0
+        self._owned = owned
         self.hurried = False
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
@@ -53,6 +56,9 @@ class StopSignals:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received += 1
         self.hurried = number == signal.SIGINT
+        if self._owned:
+            signal.signal(number, signal.SIG_IGN)  # to the very end: Python puts the default back there
+            return
         if self.received > 1:
             os._exit(SIGNALLED + number)
         # From here on, a thread hears of signals too: one that comes just before the main thread begins to wait for a
@@ -85,7 +91,7 @@ class StopSignals:
             signal.signal(kind, handler)
         for descriptor in (self._read, self._write, self._second_write):
             os.close(descriptor)
-        if not self.received:
+        if not self.received or self._owned:
             os.close(self._second)
 
 

@@ -46,6 +46,7 @@ class PushSocket:
 
     Its client shows the ``secret``, or proves that it has it where there is a ``public`` key for it. ``memory`` is
     there for its client, which has mapped it when it is ``shared``. ``queued_bytes``: of what could not be sent yet.
+    ``taken``: its client was let in. One that is cut off takes another link, so nobody is let in a second time.
     """
 
     socket: zmq.Socket[bytes]
@@ -54,6 +55,7 @@ class PushSocket:
     public: bytes = b""
     memory: SharedMemory | None = None
     shared: bool = False
+    taken: bool = False
     queue: deque[tuple[list[Any], int]] = field(default_factory=deque)
     queued_bytes: int = 0
 
@@ -263,14 +265,16 @@ class LinkSockets:
         self._loop.write(link.socket, None)
 
     def is_client(self, domain: str, mechanism: bytes, credentials: list[bytes]) -> bool:
-        """Whether a peer that wants to connect to a link is its client: it has the secret that this one was told."""
+        """Lets the client of a link connect to it, once: who has the secret that this one was told."""
         link = self._domains.get(domain)
-        if link is None:
+        if link is None or link.taken:
             return False
         if link.public:
-            return mechanism == b"CURVE" and credentials == [link.public]
-        is_plain = mechanism == b"PLAIN" and len(credentials) == 2
-        return is_plain and hmac.compare_digest(credentials[1], link.secret.encode())
+            link.taken = mechanism == b"CURVE" and credentials == [link.public]
+        else:
+            is_plain = mechanism == b"PLAIN" and len(credentials) == 2
+            link.taken = is_plain and hmac.compare_digest(credentials[1], link.secret.encode())
+        return link.taken
 
     def close(self) -> None:
         """Closes all sockets; the loop has ended."""
