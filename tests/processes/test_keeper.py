@@ -94,6 +94,29 @@ def test_a_dispatcher_that_is_killed_goes_on(kept: Command) -> None:
     assert first.endswith("it is started again")
 
 
+def test_no_process_is_left_for_it_now() -> None:
+    """Where the system has no process to give, it tries again, as if one had died."""
+    program = """
+        import os, signal, sys
+        from zmqdata import keeper
+        from zmqdata.worker.lifetime import StopSignals
+
+        left, fork = [1, 1], os.fork
+
+        def few():
+            if left:
+                left.pop()
+                raise BlockingIOError(11, "Resource temporarily unavailable")
+            return fork()
+
+        os.fork, keeper.FIRST_PAUSE = few, 0.001
+        sys.exit(keeper.keep(lambda port, stop, ready: 7, StopSignals(waking=(signal.SIGCHLD,))))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=START)
+    assert (done.returncode, done.stderr.count("cannot be started now")) == (7, 2)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_when_it_is_told_to(kept: Command, number: int) -> None:
     """A signal for the command ends all of it with exit code 0, and is no reason to start anything again."""
@@ -139,6 +162,15 @@ def test_without_a_journal_there_is_nothing_to_go_on_with(tmp_path: Path) -> Non
         command.await_lives(1)
         assert command.served_by == []
         assert command.end(signal.SIGABRT) == -signal.SIGABRT
+
+
+@pytest.mark.full
+def test_one_that_does_not_react_is_killed(kept: Command) -> None:
+    """A process that is stopped, when the command is told to end, does not keep it for ever."""
+    [child] = kept.served_by
+    os.kill(child, signal.SIGSTOP)
+    assert kept.end(signal.SIGTERM) == SIGNALLED + signal.SIGKILL
+    assert not is_running(child)
 
 
 def test_one_that_is_always_killed_before_it_is_ready_is_given_up() -> None:
