@@ -479,6 +479,20 @@ def test_what_a_gone_client_was_given_goes_to_others() -> None:
     assert host.commands == []
 
 
+def test_nothing_is_given_again_of_a_task_that_is_not_owed_any_more() -> None:
+    """The dispatcher, which knows that all of it was delivered, does not name it as it tells that a client is gone."""
+    host = Host()
+    host.link()
+    host.grant(8)
+    host.make(0, count=4)
+    host.grant(8, handed_out=1)
+    host.link("l", "l-1")
+    host.hear(D, m.ReleaseClient("k", {}))
+    host.grant(8, client="l")
+    assert host.messages() == []
+    assert not host.core.tasks[1].incomplete
+
+
 def test_what_cannot_be_given_again_is_reported() -> None:
     """A client that died after taking elements and before reporting them makes the task incomplete."""
     host = Host()

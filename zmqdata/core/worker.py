@@ -396,7 +396,9 @@ class WorkerCore:
         self.links.release(message.client)
         for task in list(self.tasks.values()):
             if message.client in task.dealing.streams:
-                delivered = RangeSet(message.delivered.get(task.definition.task, ()))
+                # A task that is not named has come to its end, or is not ours any more: nothing of it is owed to anybody.
+                owed = message.delivered.get(task.definition.task, ((0, task.produced),))
+                delivered = RangeSet(owed)
                 task.incomplete = not task.dealing.release(message.client, delivered) or task.incomplete
                 self._distribute(task)
         if any(task.incomplete for task in self.tasks.values()):

@@ -277,6 +277,8 @@ class PieceSent(Message, frozen=True):
 class ReleaseClient(Message, frozen=True):
     """A client is gone. Blocks given to it and not in ``delivered`` go to other clients of the task.
 
+    ``delivered`` names every task that the worker has to host: of another one nothing is given again.
+
     The worker opens no link for it any more. What it cannot give again it tells by ``TaskReport.incomplete``.
     """
 
