@@ -196,6 +196,18 @@ def test_a_living_consumer_keeps_its_place() -> None:
     assert "current round has already reached 3" in refusal.text
 
 
+def test_forgiven_silence_is_no_sign_of_a_consumer() -> None:
+    """Who wants a place is not refused because nobody was heard for a while: its holder itself has to speak."""
+    desk = started()
+    desk.beat("l", steps=3)
+    desk.now += 1.0
+    desk.open("m", 1)
+    desk.now += 100.0
+    desk.beat("k")
+    desk.open("m", 1)
+    assert desk.all_of(m.RequestRefused) == []
+
+
 def test_a_consumer_without_a_connection_gives_way() -> None:
     """Its successor begins behind what was reported, and the workers forget it."""
     desk = started()

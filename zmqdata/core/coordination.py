@@ -67,7 +67,7 @@ class Coordination:
         if member is None or holder in self.absent or (unreachable is not None and now - unreachable >= self.grace):
             self._successors.pop(ask.client, None)
             return True
-        if member.heard > self._successors.setdefault(ask.client, now):
+        if member.spoke > self._successors.setdefault(ask.client, now):
             del self._successors[ask.client]
             self.out.refuse(peer, ask.client, FailedPreconditionError, self._taken(ask))
         else:

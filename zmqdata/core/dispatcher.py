@@ -291,7 +291,7 @@ class DispatcherCore:
     def _may_be_dead(self, applicant: str, now: float) -> bool:
         """Whether one of those who have places has given no sign since somebody else wanted one: its successor?"""
         since = self._applied.setdefault(applicant, now)
-        silent = [member for member in self.workers.members.values() if member.heard <= since]
+        silent = [member for member in self.workers.members.values() if member.spoke <= since]
         if silent and now - since < self.times.worker_timeout:
             for member in silent:
                 self.out.send(member.peer, m.Probe())

@@ -6,6 +6,7 @@ connection proves nothing for a moment (it may be made anew), then it counts as 
 
 from __future__ import annotations
 
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class Member:
     """A peer by the name it gave itself. ``unreachable``: since when there is no connection, None while there is.
 
     ``noticed``: when somebody else has last heard it; ``asked``: when it was last asked for a sign. ``peer`` is None
-    while it was only heard of.
+    while it was only heard of. ``heard`` leaves out time in which we did not listen; ``spoke``: when it truly spoke.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Member:
     noticed: float
     unreachable: float | None = None
     asked: float = 0.0
+    spoke: float = -math.inf
 
     @property
     def sign(self) -> float:
@@ -94,7 +96,8 @@ class Roster:
             self._leave(member)
             self._by_peer[peer] = name
             self._counts[peer] += 1
-        member.peer, member.heard, member.unreachable = peer, now, None
+        member.peer, member.unreachable = peer, None
+        member.heard = member.spoke = now
         self.members.move_to_end(name)
         self._unreachable.pop(name, None)
 
