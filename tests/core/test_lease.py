@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from zmqdata.core.lease import BEATS_KEPT, LEAST_ALONE, ClientLease
+import math
+
+import pytest
+
+from zmqdata.core.lease import BEATS_KEPT, ClientLease
 from zmqdata.messages import Lease
 
 
@@ -36,22 +40,40 @@ def test_nothing_is_remembered_of_a_dispatcher_that_is_away_for_long() -> None:
     assert lease.until == 309.0
 
 
-def test_who_reads_alone_holds_its_lease_by_being_there() -> None:
-    """Without any answer it goes on for hours, but not after it was stopped for longer than the lease."""
+def test_workers_are_enough_for_who_reads_alone() -> None:
+    """Without a dispatcher it goes on for hours, by what workers have heard, counted from when that was sent."""
     lease = ClientLease()
     lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
-    for now in range(0, 10_000, 5):
-        lease.look(float(now))
-    assert lease.holds(10_004.0)
-    lease.look(10_006.0)
-    assert not lease.holds(10_006.0)
+    for now in range(1, 10_000, 5):
+        lease.heard(float(now) - 1.0, float(now))
+    assert lease.until == 10_005.0
 
 
-def test_who_reads_alone_may_be_busy_for_a_moment() -> None:
-    """However short the lease, a client alone is not asked to look after it all the time."""
+def test_a_lease_that_is_over_is_not_renewed_by_workers() -> None:
+    """The dispatcher may have given the client up, and the worker not know that yet."""
     lease = ClientLease()
-    lease.opened(Lease(0.01, alone=True), 0.0, 0.0)
-    assert lease.holds(LEAST_ALONE / 2)
+    lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
+    lease.heard(10.5, 11.0)
+    assert not lease.holds(11.0)
+
+
+@pytest.mark.parametrize("sent", [9.0, math.nan, math.inf])
+def test_a_worker_cannot_vouch_for_what_is_to_come(sent: float) -> None:
+    """What it says to have heard and was never sent counts for nothing."""
+    lease = ClientLease()
+    lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
+    lease.heard(sent, 5.0)
+    assert lease.until == 10.0
+
+
+def test_an_answer_takes_back_nothing_from_who_stays_alone() -> None:
+    """What a worker has heard after the heartbeat that is answered goes on to count."""
+    lease = ClientLease()
+    lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
+    beat = lease.speak(1.0)
+    lease.heard(4.0, 5.0)
+    lease.answered(beat, Lease(10.0, alone=True), 6.0)
+    assert lease.until == 14.0
 
 
 def test_others_make_the_lease_count_at_once() -> None:
@@ -59,9 +81,9 @@ def test_others_make_the_lease_count_at_once() -> None:
     lease = ClientLease()
     lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
     beat = lease.speak(1.0)
-    lease.look(8.0)
+    lease.heard(7.0, 8.0)
     lease.answered(beat, Lease(10.0), 8.0)
-    lease.look(9.0)
+    lease.heard(8.5, 9.0)
     assert lease.until == 11.0
 
 
@@ -96,7 +118,7 @@ def test_a_lease_may_be_ended_or_needed_no_more() -> None:
     lease = ClientLease()
     lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
     lease.end()
-    lease.look(1.0)
+    lease.heard(0.5, 1.0)
     assert not lease.holds(1.0)
     lease.free()
     assert lease.holds(1e12)

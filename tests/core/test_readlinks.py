@@ -46,31 +46,33 @@ def test_a_link_is_asked_for_until_it_is_opened() -> None:
     assert ends.done() == [ask("me-1")]
     ends.links.opened(m.LinkOpened("me-1", "tcp://x", "secret"), 1.0)
     ends.links.opened(m.LinkOpened("me-1", "tcp://x", "secret"), 1.0)
-    assert ends.done() == [c.ConnectLink("me-1", "tcp://x", "secret"), m.Grant("me-1", 0, (STREAM,))]
+    assert ends.done() == [c.ConnectLink("me-1", "tcp://x", "secret"), m.Grant("me-1", 0, (STREAM,), sent=1.0)]
 
 
 def test_grants_are_repeated_every_second() -> None:
-    """A lost grant is made up for by the next, which also tells what was seen."""
+    """A lost grant is made up for by the next, which also tells what was seen; more often where a lease is short."""
     ends = Ends()
     ends.open()
     ends.arrive(1, 2)
     ends.links.tick(0.5)
     assert ends.done() == []
     ends.links.tick(1.0)
-    assert ends.done() == [m.Grant("me-1", 2, (STREAM,))]
+    assert ends.done() == [m.Grant("me-1", 2, (STREAM,), sent=1.0)]
+    ends.links.tick(1.5, 0.5)
+    assert ends.done() == [m.Grant("me-1", 2, (STREAM,), sent=1.5)]
 
 
 def test_a_single_stream_can_be_granted() -> None:
     """A grant names the stream that moved; without an open link it is left out."""
     ends = Ends()
-    ends.links.grant("w", STREAM)
+    ends.links.grant("w", 0.1, STREAM)
     ends.links.tend(["w"], 0.0)
     ends.done()
-    ends.links.grant("w", STREAM)
+    ends.links.grant("w", 0.1, STREAM)
     assert ends.done() == []
     ends.open()
-    ends.links.grant("w", STREAM)
-    assert ends.done() == [m.Grant("me-1", 0, (STREAM,))]
+    ends.links.grant("w", 0.1, STREAM)
+    assert ends.done() == [m.Grant("me-1", 0, (STREAM,), sent=0.1)]
 
 
 def test_a_changed_list_grants_at_once() -> None:
@@ -78,7 +80,7 @@ def test_a_changed_list_grants_at_once() -> None:
     ends = Ends()
     ends.open()
     ends.links.tend(["w"], 0.1)
-    assert ends.done() == [m.Grant("me-1", 0, (STREAM,))]
+    assert ends.done() == [m.Grant("me-1", 0, (STREAM,), sent=0.1)]
 
 
 def test_unwanted_links_are_closed() -> None:
@@ -247,10 +249,10 @@ def test_a_worker_is_told_that_its_memory_is_mapped() -> None:
     ends.links.opened(m.LinkOpened("me-1", "ipc://x", "secret", memory), 0.0)
     assert ends.done() == [c.ConnectLink("me-1", "ipc://x", "secret", memory), m.Grant("me-1", 0, (STREAM,))]
     ends.links.mapped(c.MemoryMapped("me-1"), 0.1)
-    assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True)]
-    ends.links.grant("w", STREAM)
-    assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True)]
+    assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True, sent=0.1)]
+    ends.links.grant("w", 0.1, STREAM)
+    assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True, sent=0.1)]
     ends.links.broken(c.LinkBroken("me-1", "gone"), 5.0)
     ends.links.mapped(c.MemoryMapped("me-1"), 5.0)
     ends.links.opened(m.LinkOpened("me-2", "ipc://x", "secret", memory), 5.0)
-    assert ends.done()[-1] == m.Grant("me-2", 0, (STREAM,))
+    assert ends.done()[-1] == m.Grant("me-2", 0, (STREAM,), sent=5.0)

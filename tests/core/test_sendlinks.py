@@ -110,15 +110,16 @@ def test_a_link_that_replaces_an_unknown_one_brings_everything() -> None:
 
 
 def test_seen_messages_are_forgotten() -> None:
-    """A grant says what has arrived; only later messages are sent again."""
+    """A grant says what has arrived; only later messages are sent again. Its answer tells by when it was sent."""
     ends = Ends()
     ends.open("client-1")
     ends.push(0, 1)
-    link = ends.links.granted("peer", m.Grant("client-1", 1, (m.StreamGrant(1, 1, 5, 5, 0),)), 1.0)
+    grant = m.Grant("client-1", 1, (m.StreamGrant(1, 1, 5, 5, 0),), sent=0.9)
+    link = ends.links.granted("peer", grant, 1.0)
     assert link is not None
     assert (len(link.unseen), list(link.grants)) == (1, [1])
-    ends.links.report(link)
-    assert ends.done() == [c.Send("peer", m.LinkReported("client-1", 2))]
+    ends.links.report(link, grant)
+    assert ends.done() == [c.Send("peer", m.LinkReported("client-1", 2, heard=0.9))]
 
 
 def test_a_grant_on_an_unknown_link_is_refused() -> None:

@@ -36,6 +36,7 @@ class CableStorm:
         count: how many elements the job has.
         pauses: how many seconds a disturbance may last.
         kills: whether processes are killed, too.
+        pace: how many seconds a training loop is busy with an element.
     """
 
     def __init__(
@@ -47,10 +48,11 @@ class CableStorm:
         count: int = 10_000,
         pauses: tuple[float, ...] = (0.5, 3.0, 5.0, 12.0, 20.0),
         kills: bool = False,
+        pace: float = PACE,
     ) -> None:
         self.random = random.Random(f"{seed}/{kind}/cables")
         self.lan, self.kind, self.folder, self.count = lan, kind, folder, count
-        self.pauses, self.kills = pauses, kills
+        self.pauses, self.kills, self.pace = pauses, kills, pace
         self.story: list[str] = []
         self.loops: list[TrainingLoop] = []
         self.workers: dict[str, Program] = {}
@@ -76,7 +78,7 @@ class CableStorm:
     def add_loop(self, consumer: int, machine: str) -> None:
         path = self.folder / f"loop-{len(self.loops)}"
         within = self.lan.within(machine)
-        self.loops.append(TrainingLoop(self.service, self.kind, self.count, consumer, path, within, PACE))
+        self.loops.append(TrainingLoop(self.service, self.kind, self.count, consumer, path, within, self.pace))
 
     @property
     def handed_out(self) -> int:
@@ -92,6 +94,22 @@ class CableStorm:
         """Somebody's cable is pulled."""
         machine = self._machine()
         self.disturb(f"{machine} is off", lambda: self.lan.pull_cable(machine), lambda: self.lan.plug_cable(machine))
+
+    def isolate_reader(self) -> None:
+        """The only loop's cable is pulled until it hands out nothing any more: ``handed_out_alone``."""
+        (machine, *_), began, last = self.clients, self.handed_out, [(self.handed_out, time.monotonic())]
+        self._tell(f"{machine} is off until its lease is over")
+        self.lan.pull_cable(machine)
+
+        def is_still() -> bool:
+            if self.handed_out != last[0][0]:
+                last[0] = (self.handed_out, time.monotonic())
+            return time.monotonic() - last[0][1] > 2.0
+
+        await_condition(is_still, DEADLINE, "the reader to stop")
+        self.lan.plug_cable(machine)
+        self.healed = time.monotonic()
+        self.handed_out_alone = self.handed_out - began
 
     def silence(self) -> None:
         """What one machine says to another one is lost, and nothing else."""

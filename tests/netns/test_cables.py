@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.netns.cables import CableStorm
+from tests.netns.cables import CLIENT_TIMEOUT, CableStorm
 from tests.netns.lan import Lan, NotPermittedError
 from tests.processes.training_loop import KINDS
 
@@ -52,6 +52,14 @@ def every_direction(storm: CableStorm) -> list[Callable[[], None]]:
 def test_nothing_is_lost_when_cables_are_cut(lan: Lan, tmp_path: Path) -> None:
     """Whoever does not hear whom for a while: the order that was promised holds."""
     CableStorm(lan, 1, "coordinated", tmp_path, count=3_000, pauses=SOON).run()
+
+
+def test_who_reads_alone_and_reaches_nobody_stops(lan: Lan, tmp_path: Path) -> None:
+    """When its lease is over it hands out no more of what it holds: others may have that. With its cable it goes on."""
+    storm = CableStorm(lan, 1, "ordered", tmp_path, count=200, pace=0.1)
+    storm.run(storm.isolate_reader)
+    lease = CLIENT_TIMEOUT / 1000 * 0.9
+    assert 0 < storm.handed_out_alone <= lease / storm.pace + 1
 
 
 @pytest.mark.full

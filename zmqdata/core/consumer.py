@@ -16,7 +16,7 @@ from zmqdata.core.ending import Ending
 from zmqdata.core.goodbye import Goodbye
 from zmqdata.core.lease import ClientLease
 from zmqdata.core.reading import Grants, Reading, ReadTask
-from zmqdata.core.readlinks import LinkProfile, ReadLinks
+from zmqdata.core.readlinks import REPEAT, LinkProfile, ReadLinks
 from zmqdata.core.standing import Standing
 from zmqdata.core.stepping import Stepping
 from zmqdata.core.telling import Telling
@@ -147,7 +147,6 @@ class ConsumerCore:
             self.ending.forgive(lag)
             self.links.forgive(lag)
         self._handled = now
-        self.lease.look(now)
 
     def _do(self, command: object) -> None:
         self._commands.append(command)
@@ -170,7 +169,7 @@ class ConsumerCore:
             self._join_again(self._given_up[1], now)
         if self._is_time_to_speak(now):
             self._speak(now)
-        self.links.tick(now)
+        self.links.tick(now, self.lease.pause(REPEAT))
         if not self.finished:
             self._wait(now)
 
@@ -335,6 +334,7 @@ class ConsumerCore:
             self._finish("DataLossError", _taking_more(task.place.address, breach), now)
 
     def _link_reported(self, message: m.LinkReported, now: float) -> None:
+        self.lease.heard(message.heard, now)
         self.links.reported(message, now)
         self.telling.count_skipped(message.link, message.skipped)
 
@@ -346,7 +346,7 @@ class ConsumerCore:
             self.reading.settle(part.oldest)
             self._unreported_bytes += part.size
         for address, streams in grants.items():
-            self.links.grant(address, *streams)
+            self.links.grant(address, now, *streams)
         # Workers keep for a successor what is not reported yet, but not much of it.
         pause = now - (self._asked or 0.0)
         if self.is_numbered and self._unreported_bytes >= REPORT_BYTES and pause >= REPORT_PAUSE:

@@ -9,8 +9,8 @@ import math
 
 from zmqdata.messages import Lease
 
-LEAST_ALONE = 1.0
-"""Seconds for which a client that reads alone may be busy with something else; its thread looks around more often."""
+PATIENCE_ALONE = 1.0
+"""Seconds without an answer after which a client that reads alone goes on by itself."""
 BEATS_KEPT = 100
 PART = 3
 """A lease is renewed so many times while it lasts."""
@@ -19,9 +19,9 @@ PART = 3
 class ClientLease:
     """Until when a client may hand out elements: ``until``, compared with its own clock.
 
-    A lease counts from the moment at which the client *sent* what the dispatcher answered, so it is over here before
-    it is over there. Who reads alone needs no answers: its lease goes on while it is there to look after it, and ends
-    only if it was itself stopped, suspended or kept from running, for so long that others may have come.
+    A lease counts from the moment at which the client *sent* what was answered, so it is over here before it is over
+    there. Who reads alone needs no dispatcher: what a worker has heard counts as well, since the dispatcher asks
+    workers before it gives such a client up. When nobody hears it, or it was stopped or asleep, others may have come.
 
     Example:
         >>> lease = ClientLease()
@@ -50,6 +50,11 @@ class ClientLease:
         """The iteration is open; it was first asked for at ``asked``."""
         self._take(lease, asked, now)
 
+    def heard(self, sent: float, now: float) -> None:
+        """A worker has heard what was sent at a time. A lease that is over is for the dispatcher to renew."""
+        if self.alone and self.holds(now) and sent <= now:
+            self.until = max(self.until, sent + self._seconds)
+
     def answered(self, beat: int, lease: Lease | None, now: float) -> None:
         """Takes an answer to what was said under a number; one to something older changes nothing."""
         sent = self._sent.get(beat)
@@ -64,14 +69,11 @@ class ClientLease:
         if lease is None:
             self.until, self.alone, self._seconds = math.inf, False, 0.0
             return
+        # What workers have heard since then counts only while nobody else reads.
+        goes_on = self.alone and lease.alone and self.holds(now)
         self.alone, self._seconds = lease.alone, lease.seconds
-        self.until = math.inf if lease.free else since + lease.seconds
-        self.look(now)
-
-    def look(self, now: float) -> None:
-        """The client is there: alone it holds its lease by that, unless it was away for too long."""
-        if self.alone and self.holds(now):
-            self.until = max(self.until, now + max(self._seconds, LEAST_ALONE))
+        until = math.inf if lease.free else since + lease.seconds
+        self.until = max(self.until, until) if goes_on else until
 
     def holds(self, now: float) -> bool:
         """Whether elements may be handed out."""
@@ -85,10 +87,10 @@ class ClientLease:
     @property
     def patience(self) -> float:
         """Seconds without an answer after which a client goes on by itself at the latest."""
-        return LEAST_ALONE if self.alone else max(self._seconds, LEAST_ALONE)
+        return PATIENCE_ALONE if self.alone else max(self._seconds, PATIENCE_ALONE)
 
     def pause(self, usual: float) -> float:
-        """Seconds between two heartbeats: as usual, or so few that the lease lasts."""
+        """Seconds between two signs of life: as usual, or so few that the lease lasts."""
         return min(usual, self._seconds / PART) if self._seconds else usual
 
     def free(self) -> None:

@@ -107,27 +107,27 @@ class ReadLinks:
             elif link.opened:
                 self._grant_all(link, now)
 
-    def tick(self, now: float) -> None:
-        """Repeats asks and grants."""
+    def tick(self, now: float, pause: float = REPEAT) -> None:
+        """Repeats asks, and grants after a ``pause`` without any."""
         for link in self.by_address.values():
             if not link.opened:
                 if now - link.asked >= REPEAT:
                     self._ask(link, now)
-            elif now - link.granted >= REPEAT:
+            elif now - link.granted >= pause:
                 self._grant_all(link, now)
 
-    def grant(self, address: str, *streams: m.StreamGrant) -> None:
+    def grant(self, address: str, now: float, *streams: m.StreamGrant) -> None:
         """Tells the worker at an address how far some of its streams may go."""
         link = self.by_address.get(address)
         if link is not None and link.opened:
-            self._do(c.Send(address, self._grant(link, streams)))
+            self._do(c.Send(address, self._grant(link, now, streams)))
 
     def _grant_all(self, link: ReadLink, now: float) -> None:
         link.granted = now
-        self._do(c.Send(link.address, self._grant(link, self._streams(link.address))))
+        self._do(c.Send(link.address, self._grant(link, now, self._streams(link.address))))
 
-    def _grant(self, link: ReadLink, streams: tuple[m.StreamGrant, ...]) -> m.Grant:
-        return m.Grant(link.name, link.seen, streams, len(self.by_address), link.shares, self.asks)
+    def _grant(self, link: ReadLink, now: float, streams: tuple[m.StreamGrant, ...]) -> m.Grant:
+        return m.Grant(link.name, link.seen, streams, len(self.by_address), link.shares, self.asks, now)
 
     # --- making and dropping
 

@@ -206,9 +206,9 @@ class SendLinks:
     def _refuse_unknown(self, peer: c.Peer, link: str) -> None:
         self._do(c.Send(peer, m.LinkRefused(link[:MOST_CHARACTERS], "NotFoundError", "this worker has no such link")))
 
-    def report(self, link: Link, skipped: int = 0) -> None:
-        """Tells a client how much was sent to it, and how much it was too slow for."""
-        self._do(c.Send(link.peer, m.LinkReported(link.name, link.sent, skipped)))
+    def report(self, link: Link, grant: m.Grant, skipped: int = 0) -> None:
+        """Answers a grant: how much was sent to this client, and how much it was too slow for."""
+        self._do(c.Send(link.peer, m.LinkReported(link.name, link.sent, skipped, grant.sent)))
 
     # --- closing
 

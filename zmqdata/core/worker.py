@@ -372,7 +372,7 @@ class WorkerCore:
         for task in [self.tasks[one] for one in {stream.task: 0 for stream in grant.streams} if one in self.tasks]:
             self._distribute(task)
         skipped = [task.skipped.get(link.reader.trainer_id, 0) for task in self.tasks.values()]
-        self.links.report(link, sum(skipped))
+        self.links.report(link, grant, sum(skipped))
 
     def _apply_grant(self, link: Link, task: int) -> None:
         grant, hosted = link.grants.get(task), self.tasks.get(task)
@@ -396,9 +396,8 @@ class WorkerCore:
         self.links.release(message.client)
         for task in list(self.tasks.values()):
             if message.client in task.dealing.streams:
-                # A task that is not named has come to its end, or is not ours any more: nothing of it is owed to anybody.
-                owed = message.delivered.get(task.definition.task, ((0, task.produced),))
-                delivered = RangeSet(owed)
+                # A task that is not named has come to its end, or is not ours any more: nobody is owed any of it.
+                delivered = RangeSet(message.delivered.get(task.definition.task, ((0, task.produced),)))
                 task.incomplete = not task.dealing.release(message.client, delivered) or task.incomplete
                 self._distribute(task)
         if any(task.incomplete for task in self.tasks.values()):

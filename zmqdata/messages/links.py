@@ -65,7 +65,8 @@ class Grant(Message, frozen=True):
     Grants are absolute, so a repeated, lost or late one does no harm: the highest counts. ``links``: over so many the
     client reads, and decompresses what comes over them with one thread; the worker takes that into account.
     ``shares``: the client has mapped the link's memory, so that blocks may lie in it from now on. ``asks``: how often
-    it has seen others leave; the worker tells it by ``Lineage`` what can have been theirs.
+    it has seen others leave; the worker tells it by ``Lineage`` what can have been theirs. ``sent``: when, in seconds
+    by its own clock.
     """
 
     link: str
@@ -74,6 +75,7 @@ class Grant(Message, frozen=True):
     links: Number = 1
     shares: bool = False
     asks: Number = 0
+    sent: float = 0.0
 
 
 class CloseLink(Message, frozen=True):
@@ -108,12 +110,14 @@ class LinkRefused(Message, frozen=True):
 class LinkReported(Message, frozen=True):
     """Answers each ``Grant``: messages sent so far. A client that stays behind it has lost some: it opens anew.
 
-    ``skipped``: elements that those with the client's trainer id were too slow for; it warns its user.
+    ``skipped``: elements that those with the client's trainer id were too slow for; it warns its user. ``heard``: what
+    the newest grant says as ``sent``; by it a client that reads alone knows that the worker will vouch for it.
     """
 
     link: str
     sent: int
     skipped: int = 0
+    heard: float = 0.0
 
 
 # --- worker -> client (data) --------------------------------------------------------------------------------------

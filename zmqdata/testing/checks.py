@@ -209,7 +209,7 @@ class Laws:
     ) -> None:
         """Checks elements that a training loop takes: nobody has them, they come in order, and under a lease.
 
-        ``alone``: as far as the client knows nobody else reads, so it needs none.
+        ``alone``: as far as the client knows nobody else reads, and workers hear it, so it needs none.
         """
         key = (client, header.task, header.attempt)
         number = header.first + first

@@ -104,6 +104,7 @@ class Scenario:
             self.cut_client,
             self.cut_client,
             self.cut_data,
+            self.isolate_client,
             self.cut_dispatcher,
             self.worsen,
             self.crash_dispatcher,
@@ -226,6 +227,20 @@ class Scenario:
         worker, client = self._some_worker(), self._some_client()
         if worker is not None and client is not None:
             self._cut(worker.name, client.name)
+
+    def isolate_client(self) -> None:
+        """A client's machine loses everybody, while another one joins."""
+        client = self._some_client()
+        if client is None:
+            return
+        seconds = self.random.choice([2.0, 6.0, 25.0])
+        self.world.laws.tell(client.name, f"is cut off from everybody for {seconds} s")
+        client.isolated = self.world.clock.now
+        for name in [DISPATCHER, *(worker.name for worker in self.world.workers if worker.alive)]:
+            self.world.network.sever(name, client.name)
+            self.world.clock.after(seconds, partial(self.world.network.heal, name, client.name))
+        self.world.clock.after(seconds, client.rejoin)
+        self.add_client()
 
     def crash_dispatcher(self) -> None:
         """The dispatcher dies, with what it has not synced, and comes back."""

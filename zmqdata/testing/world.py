@@ -141,6 +141,7 @@ class SimulatedClient(Node):
     """A client and its training loop, which takes elements at a seeded speed.
 
     ``outcome`` is None while it reads, then ``"end"``, or the name of the error; ``closed`` once the goodbye is over.
+    ``isolated``: since when it can reach nobody.
     """
 
     core: ConsumerCore
@@ -166,6 +167,7 @@ class SimulatedClient(Node):
         self.stalled_until = 0.0
         self.taken = 0
         self.outcome: str | None = None
+        self.isolated: float | None = None
         self.closed = False
         self.had, self._had_as = Had(), name
         self._moments = random.Random(f"{world.seed}/{name}/moments")
@@ -220,6 +222,17 @@ class SimulatedClient(Node):
             wait = max(self.pace * self.random.uniform(0.5, 1.5), self.stalled_until - self.world.clock.now)
             self.world.clock.after(wait, self._step)
 
+    @property
+    def _needs_no_lease(self) -> bool:
+        """Whether it may read on without the dispatcher: while workers can hear it, if it believes to be alone."""
+        lease, isolated = self.core.lease, self.isolated
+        heard = isolated is None or self.world.clock.now < isolated + self.world.times.client_timeout
+        return lease.until == math.inf or (lease.alone and heard)
+
+    def rejoin(self) -> None:
+        """It can be reached again."""
+        self.isolated = None
+
     def awake(self) -> None:
         """Its training loop may be faster than whoever listens to the network."""
         if self.random.random() < 0.5:
@@ -250,8 +263,7 @@ class SimulatedClient(Node):
         self.taken += stop - first
         self.world.progress = self.world.clock.now
         if self.consumer is None:
-            alone = self.core.lease.alone or self.core.lease.until == math.inf
-            self.world.laws.handed_out(self.core.client, header, taking.names, first, stop, alone)
+            self.world.laws.handed_out(self.core.client, header, taking.names, first, stop, self._needs_no_lease)
         else:
             step = self.core.reading.steps if taking.step is None else taking.step
             self.world.steps.handed_out(self.core.client, self.consumer, step, header, taking.names[first:stop], first)
