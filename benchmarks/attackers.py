@@ -92,10 +92,12 @@ def recorded(endpoint: str, key: Key, frames: list[bytes], patience: float = 10.
 
 
 def with_key(
-    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, key: Key, takes: int = TAKES
+    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, key: Key, takes: int = TAKES, name: bytes = b""
 ) -> zmq.Socket[bytes]:
     """A connection of somebody who has a key, and takes so many messages before it looks at one."""
     socket = context.socket(zmq.DEALER)
+    if name:
+        socket.routing_id = name
     socket.linger = 0
     socket.rcvhwm = takes
     socket.sndhwm = AT_ONCE
@@ -231,6 +233,20 @@ def oversized(endpoint: str, key: Key, stop: Stop) -> None:
     flood(endpoint, key, stop, itertools.repeat([b"ZD1", bytes(20_000_000)]))
 
 
+def names(endpoint: str, key: Key, stop: Stop) -> None:
+    """Connections under a name that another one has: libzmq reads nothing of them, and keeps what they say."""
+    name, said = secrets.token_bytes(8), [b"ZD1", bytes(1_000_000)]
+    with zmq.Context() as context, with_key(context, endpoint, key, name=name):
+        while not stop():
+            with with_key(context, endpoint, key, name=name) as socket:
+                for _ in range(AT_ONCE):
+                    while not stop() and not socket.poll(100, zmq.POLLOUT):
+                        pass
+                    if stop():
+                        return
+                    socket.send_multipart(said, copy=False)
+
+
 def questions(endpoint: str, key: Key, stop: Stop) -> None:
     """How do things stand? All the time."""
     flood(endpoint, key, stop, itertools.repeat(wire.pack(m.RequestStatus("r"))))
@@ -268,7 +284,7 @@ def jobs(endpoint: str, key: Key, stop: Stop) -> None:
 
 
 WITHOUT_KEY = {one.__name__: one for one in (silence, half_greeting, half_handshake, long_handshake, hasty, strangers)}
-WITH_KEY = {one.__name__: one for one in (garbage, large, oversized, questions)}
+WITH_KEY = {one.__name__: one for one in (garbage, large, oversized, names, questions)}
 ON_WORKERS = {one.__name__: one for one in (grants, links)}
 ON_DISPATCHERS = {one.__name__: one for one in (jobs,)}
 ATTACKS = {"burning": burning, **WITHOUT_KEY, **WITH_KEY, **ON_WORKERS, **ON_DISPATCHERS}

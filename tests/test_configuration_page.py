@@ -13,7 +13,7 @@ from zmqdata.blocks import structures
 from zmqdata.client.calls import status
 from zmqdata.core import checkpoints, limits, sendlinks
 from zmqdata.dispatcher import store
-from zmqdata.transport import connections, keys, sockets
+from zmqdata.transport import connections, entrance, keys, sockets
 from zmqdata.worker import links
 
 TEXT = Path(PAGE).read_text(encoding="utf-8")
@@ -37,7 +37,8 @@ LIMITS = {
     "links of a worker": f"{sendlinks.MAX_LINKS:,}, and {sendlinks.MAX_IDLE_LINKS}",
     "tasks for which": f"{sendlinks.MAX_GRANTS:,}",
     "bytes that wait": f"{links.MOST_QUEUED_BYTES >> 30} GB",
-    "answers of a dispatcher": f"{sockets.CONTROL_QUEUE:,}, and {connections.MOST_UNTAKEN >> 20} MB",
+    "connections that were let in": f"{entrance.MOST_UNHEARD}, or {entrance.MOST_UNHEARD_BYTES >> 20} MB",
+    "answers of a server": f"{sockets.CONTROL_QUEUE:,}, and {connections.MOST_UNTAKEN >> 20} MB",
     "bytes of a checkpoint": f"{checkpoints.MOST_BYTES >> 20} MB",
     "levels of nesting": f"{structures.MAX_DEPTH}",
     "known keys": f"{keys.MOST_KNOWN:,}",

@@ -48,8 +48,7 @@ from zmqdata.settings import check_type
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import announced_address, bind_endpoint, host_addresses, is_loopback
-from zmqdata.transport.connections import Connections
-from zmqdata.transport.handshakes import Strangers
+from zmqdata.transport.entrance import Entrance
 from zmqdata.transport.keys import key_for
 from zmqdata.transport.lifecycle import Server
 from zmqdata.transport.loop import Loop
@@ -97,13 +96,10 @@ class DispatcherShell:
         self.access = Access(self.context, self.loop, Keyring(key), self.rejects)
         closing(self.access.close)
         endpoint = bind_endpoint(config.host, config.port)
-        self.router, bound = sockets.control_router(
-            self.context, endpoint, silence_of(config), config.max_message_bytes, key
-        )
-        closing(self.router.close)
-        closing(Strangers(self.context, self.router, self.loop, self.rejects).close)
-        port = split_address(bound.partition("://")[2])[1]
-        self._connections = Connections(port, silence_of(config) / 1000)
+        limits = (silence_of(config), config.max_message_bytes)
+        self._entrance = Entrance(self.context, self.loop, endpoint, *limits, key, self.rejects, self._receive)
+        closing(self._entrance.close)
+        port = split_address(self._entrance.bound.partition("://")[2])[1]
         self.target = f"tcp://{announced_address(config.host, None, None, port)}"
         self.config = config
         self.core = DispatcherCore(
@@ -116,7 +112,6 @@ class DispatcherShell:
         )
         self.core.datasets.parts.found(*self.store.found())
         self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)
-        self.loop.read(self.router, self._receive)
         self._saves = SaveFolders(self._report_soon)
         closing(self._saves.close)
         self._files = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-list-files")
@@ -162,7 +157,7 @@ class DispatcherShell:
 
     def _tick(self) -> None:
         self.access.keyring.look()
-        self._connections.end_silent(time.monotonic())
+        self._entrance.look(time.monotonic())
         self._handle(c.Tick())
         if self.records is not None:
             self.records.look_around()
@@ -183,10 +178,9 @@ class DispatcherShell:
 
     def _receive(self) -> bool:
         try:
-            first, *frames = self.router.recv_multipart(zmq.NOBLOCK, copy=False)
+            peer, frames = self._entrance.receive()
         except zmq.Again:
             return False
-        peer = first.bytes
         try:
             message = wire.to_dispatcher.control([frame.buffer for frame in frames])
         except ProtocolError as error:
@@ -198,7 +192,6 @@ class DispatcherShell:
         if objection:
             self._refuse(peer, frames, message, objection)
             return True
-        self._connections.heard(peer, frames)
         long = repeats_too_long(message)
         if long:
             self._drop(frames, long)
@@ -218,7 +211,7 @@ class DispatcherShell:
         return True
 
     def _drop(self, frames: Sequence[zmq.Frame], reason: str) -> None:
-        self.rejects.drop(self.loop, self.router, sockets.sender(frames), "the dispatcher's socket", reason)
+        self._entrance.drop(frames, "the dispatcher's socket", reason)
 
     def _refuse(self, peer: bytes, frames: Sequence[zmq.Frame], message: m.Message, objection: str) -> None:
         """Tells a peer that its key does not let it say this, where it waits for an answer."""
@@ -238,15 +231,12 @@ class DispatcherShell:
     def _send(self, command: c.Send) -> None:
         peer, frames = cast(bytes, command.peer), wire.pack(command.message)
         try:
-            if not self._connections.has_room(peer, len(frames[-1])):
-                raise zmq.Again
-            sockets.send_at_once(self.router, [peer, *frames])
+            self._entrance.send(peer, frames)
         except zmq.Again:
             log.debug("%r does not take its messages; one was left out", peer)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            self._connections.lost(peer)
             # Not at once: a core decides one event at a time.
             self.loop.post(lambda: self._handle(c.Unreachable(peer)))
 

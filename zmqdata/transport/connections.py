@@ -11,18 +11,28 @@ import contextlib
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import zmq
 
-from zmqdata.transport.tcp import Told, told_of
+from zmqdata.transport.tcp import Told, connections_of, told_of
 
 LARGE = 64 << 10
 """Smaller answers are bounded well enough by their number."""
 MOST_UNTAKEN = 64 << 20
 """Bytes of large answers that may wait for one peer, besides one that is larger."""
 MOST_PEERS = 100_000
+LITTLE = 16 << 10
+"""Bytes of a handshake and of heartbeats, and less than would fill a queue with the smallest messages."""
 LOOK_EVERY = 1.0
 """Seconds between two looks for who is silent."""
+
+
+class Unheard(NamedTuple):
+    """Connections of which nothing was heard: how many have said ``little`` at most, and how much all of them have."""
+
+    little: int
+    nbytes: int
 
 
 @dataclass
@@ -102,6 +112,19 @@ class Connections:
             self.lost(peer)
             if told is not None:
                 _end(connection.descriptor)
+
+
+    def unheard(self) -> Unheard:
+        """What there is of connections of which nothing was heard, but for silent ones, which it ends.
+
+        It takes a look at every connection.
+        """
+        heard = {connection.descriptor for connection in self._of.values()}
+        found = [one for one in connections_of(self._port).items() if one[0] not in heard]
+        for descriptor in [descriptor for descriptor, told in found if told.silent > self._silence]:
+            _end(descriptor)
+        quiet = sum(told.received < LITTLE for _, told in found)
+        return Unheard(quiet, sum(told.received for _, told in found))
 
 
 def _end(descriptor: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket as plain
 import time
+from collections.abc import Callable
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -101,7 +102,7 @@ class Handshakes:
 
 
 class Strangers:
-    """Listens to who comes to one socket of a server, and cannot even say which key it has.
+    """Listens to who comes to one socket of a server: who is let in, and who cannot even say which key it has.
 
     libzmq does not tell from where they come. A flood of them is heard no more often than others: what is not heard yet
     waits in memory, a hundred bytes each, as libzmq would wait for us otherwise.
@@ -111,6 +112,7 @@ class Strangers:
         socket: a server's; close this before it.
         loop: polls.
         rejects: counts them.
+        let_in: called for each that is no stranger.
     """
 
     def __init__(
@@ -119,10 +121,11 @@ class Strangers:
         socket: zmq.Socket[bytes],
         loop: Loop,
         rejects: Rejects,
+        let_in: Callable[[], None],
     ) -> None:
-        self._socket, self._loop, self._rejects = socket, loop, rejects
+        self._socket, self._loop, self._rejects, self._let_in = socket, loop, rejects, let_in
         address = f"inproc://strangers-{id(self)}"
-        socket.monitor(address, _MISMATCH)
+        socket.monitor(address, _MISMATCH | _DONE)
         self._monitor = context.socket(zmq.PAIR)
         self._monitor.set(zmq.LINGER, 0)
         self._monitor.set(zmq.RCVHWM, 0)
@@ -131,9 +134,13 @@ class Strangers:
 
     def _hear(self) -> bool:
         try:
-            value = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))["value"]
+            news = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
         except zmq.Again:
             return False
+        if news["event"] == _DONE:
+            self._let_in()
+            return True
+        value = news["value"]
         reason = _STRANGERS.get(value, "it does not speak ZeroMQ's protocol")
         self._rejects.count("somebody", "a new connection", reason)
         return True

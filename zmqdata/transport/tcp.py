@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 FOLDER = "/proc/self/fd"
 _COUNTED_BYTES = 192
+_RECEIVED = Layout("<Q")
+_RECEIVED_AT = 128
 _ACKED = Layout("<Q")
 _ACKED_AT = 120
 _TIMES = Layout("<QQ")  # microseconds: busy sending, and of these, those in which the receiver had no room
@@ -49,11 +51,13 @@ def sent_by_port(ports: Collection[int]) -> dict[int, Sent]:
 class Told(NamedTuple):
     """What the kernel tells of a connection.
 
-    ``acked``: bytes that the other side has acknowledged. ``silent``: seconds since anything came from it.
+    ``acked``: bytes that the other side has acknowledged; ``received``: that came from it. ``silent``: seconds since
+    anything came.
     """
 
     port: int
     acked: int
+    received: int
     silent: float
 
 
@@ -61,7 +65,21 @@ def told_of(descriptor: int) -> Told | None:
     """What is known of a connection of ours; None where there is none, or nobody tells."""
     port, told = _look(descriptor)
     sent = _counts(told)
-    return None if sent is None else Told(port, sent.nbytes, _SILENT.unpack_from(told, _SILENT_AT)[0] / 1e3)
+    if sent is None:
+        return None
+    [received], [silent] = _RECEIVED.unpack_from(told, _RECEIVED_AT), _SILENT.unpack_from(told, _SILENT_AT)
+    return Told(port, sent.nbytes, received, silent / 1e3)
+
+
+def connections_of(port: int) -> dict[int, Told]:
+    """What is known of all connections that others have made to a port of ours, by descriptor."""
+    found: dict[int, Told] = {}
+    with contextlib.suppress(OSError):
+        for descriptor in map(int, os.listdir(FOLDER)):
+            told = told_of(descriptor)
+            if told is not None and told.port == port:
+                found[descriptor] = told
+    return found
 
 
 def _look(descriptor: int) -> tuple[int, bytes]:

@@ -15,7 +15,7 @@ from zmqdata.errors import DataServiceError, PermissionDeniedError, ProtocolErro
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access
 from zmqdata.transport.addresses import bind_endpoint
-from zmqdata.transport.handshakes import Strangers
+from zmqdata.transport.entrance import Entrance
 from zmqdata.transport.keys import Key
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
@@ -38,6 +38,7 @@ class ControlSockets:
 
     Attributes:
         bound: the endpoint on which clients are heard.
+        look: to be called now and then with the time, to end connections on which nothing comes.
 
     Raises:
         OSError: the address can not be listened on; the text says why.
@@ -63,11 +64,10 @@ class ControlSockets:
         key: Key | None = access.keyring.key
         bind_to = bind_endpoint(config.host, config.port)
         most = sockets.MAX_CLIENT_BYTES
-        self._router, self.bound = sockets.control_router(context, bind_to, SILENCE_MS, most, key)
-        self._strangers = Strangers(context, self._router, loop, rejects)
+        self._entrance = Entrance(context, loop, bind_to, SILENCE_MS, most, key, rejects, self._hear_client)
+        self.bound, self.look = self._entrance.bound, self._entrance.look
         self._dispatcher, self._handshakes = sockets.control_dealer(context, endpoint, key, "dispatcher")
-        loop.read(self._router, lambda: self._receive(self._router, None, "the worker's socket"))
-        loop.read(self._dispatcher, lambda: self._receive(self._dispatcher, c.DISPATCHER, "the dispatcher link"))
+        loop.read(self._dispatcher, self._hear_dispatcher)
         loop.read(self._handshakes.monitor, self._shake_hands)
 
     def send(self, command: c.Send) -> None:
@@ -76,36 +76,51 @@ class ControlSockets:
             if command.peer == c.DISPATCHER:
                 self._dispatcher.send_multipart(wire.pack(command.message), zmq.NOBLOCK)
             else:
-                self._router.send_multipart([cast(bytes, command.peer), *wire.pack(command.message)], zmq.NOBLOCK)
+                self._entrance.send(cast(bytes, command.peer), wire.pack(command.message))
         except zmq.ZMQError as error:
             # A full queue or a client that is gone.
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 raise
 
-    def _receive(self, socket: zmq.Socket[bytes], peer: c.Peer, where: str) -> bool:
+    def _hear_client(self) -> bool:
         try:
-            frames: list[Any] = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            peer, frames = self._entrance.receive()
         except zmq.Again:
             return False
-        if peer is None:
-            first, *frames = frames
-            peer = first.bytes
+        self._take(peer, frames)
+        return True
+
+    def _hear_dispatcher(self) -> bool:
+        try:
+            frames = self._dispatcher.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        self._take(c.DISPATCHER, frames)
+        return True
+
+    def _take(self, peer: c.Peer, frames: Sequence[zmq.Frame]) -> None:
         try:
             message = wire.to_worker.control([frame.buffer for frame in frames])
         except ProtocolError as error:
-            self._rejects.drop(self._loop, socket, sockets.sender(frames), where, str(error))
+            self._drop(peer, frames, str(error))
             if isinstance(error, VersionMismatchError):
                 self._tell_version(peer, frames, error)
-            return True
+            return
         is_client = peer != c.DISPATCHER
         objection = self._access.objection(frames, message) if is_client else ""
         if not objection and isinstance(message, m.OpenLink | m.Grant | m.CloseLink | m.RequestStatus) != is_client:
             objection = f"{type(message).__name__} is not for this socket"
         if objection:
-            self._rejects.drop(self._loop, socket, sockets.sender(frames), where, objection)
+            self._drop(peer, frames, objection)
         else:
             self._received(peer, message)
-        return True
+
+    def _drop(self, peer: c.Peer, frames: Sequence[zmq.Frame], reason: str) -> None:
+        if peer == c.DISPATCHER:
+            where = "the dispatcher link"
+            self._rejects.drop(self._loop, self._dispatcher, sockets.sender(frames), where, reason)
+        else:
+            self._entrance.drop(frames, "the worker's socket", reason)
 
     def _tell_version(self, peer: c.Peer, frames: Sequence[Any], error: VersionMismatchError) -> None:
         """Says so to a client, who has connected; we have connected to the dispatcher, and say nothing more to it."""
@@ -123,6 +138,5 @@ class ControlSockets:
     def close(self) -> None:
         """Closes both; the loop has ended."""
         self._handshakes.close()
-        self._strangers.close()
-        self._router.close()
+        self._entrance.close()
         self._dispatcher.close()

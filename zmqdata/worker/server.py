@@ -177,6 +177,7 @@ class WorkerShell:
 
     def _tick(self) -> None:
         self.access.keyring.look()
+        self.control.look(time.monotonic())
         if self.runners:
             self._look_around()
             for event in self.speeds.look(time.monotonic(), self.runners):

@@ -1,0 +1,167 @@
+"""Facts about the socket on which a server hears everybody, on real connections."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+import zmq
+
+from zmqdata.testing.cluster import await_condition
+from zmqdata.transport import sockets
+from zmqdata.transport.connections import LITTLE
+from zmqdata.transport.entrance import MOST_UNHEARD, MOST_UNHEARD_BYTES, PATIENCE, Entrance, Guests
+from zmqdata.transport.loop import Loop
+from zmqdata.transport.rejects import Rejects
+
+LARGE = 15 << 20
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a connection has carried")
+
+
+class House:
+    """An entrance, and who comes to it. Its loop and its clock are moved by hand."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.context = stack.enter_context(sockets.new_context())
+        self.peers = stack.enter_context(ExitStack())
+        self.loop = Loop("house", lambda: None)
+        stack.callback(self.loop.stop)
+        self.heard: list[tuple[bytes, list[bytes]]] = []
+        self.entrance = Entrance(
+            self.context, self.loop, "tcp://127.0.0.1:0", 10_000, 16 << 20, None, Rejects(), self._hear
+        )
+        stack.callback(self.entrance.close)
+        self.loop.start()
+
+    def _hear(self) -> bool:
+        try:
+            peer, frames = self.entrance.receive()
+        except zmq.Again:
+            return False
+        self.heard.append((peer, [frame.bytes for frame in frames]))
+        return True
+
+    def look(self, now: float) -> None:
+        """What a tick does, in the loop's thread."""
+        done: list[bool] = []
+        self.loop.post(lambda: (self.entrance.look(now), done.append(True))[1])
+        await_condition(lambda: done, what="a look")
+
+    def join(self, name: bytes = b"") -> zmq.Socket[bytes]:
+        """A peer, which has connected."""
+        dealer = self.peers.enter_context(closing(self.context.socket(zmq.DEALER)))
+        dealer.linger, dealer.sndhwm = 0, 0
+        if name:
+            dealer.routing_id = name
+        dealer.reconnect_ivl = 20
+        monitor = dealer.get_monitor_socket(int(zmq.Event.HANDSHAKE_SUCCEEDED))
+        dealer.connect(self.entrance.bound)
+        assert monitor.poll(10_000)
+        dealer.disable_monitor()
+        return dealer
+
+    def says(self, dealer: zmq.Socket[bytes], what: bytes) -> bool:
+        dealer.send(what)
+        return bool(await_condition(lambda: any(frames == [what] for _, frames in self.heard), what="a word"))
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    with ExitStack() as stack:
+        made = House(stack)
+        yield made
+        made.loop.stop()
+        assert made.loop.join(10)
+
+
+def test_names_that_others_have_make_the_socket_anew(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """What their connections have said is forgotten with the old one; the honest connect again by themselves."""
+    honest, first = house.join(), house.join(b"x")
+    house.says(honest, b"hello")
+    house.says(first, b"it is me")
+    for _ in range(MOST_UNHEARD):
+        house.join(b"x").send(bytes(LITTLE))
+    now = time.monotonic()
+    house.look(now)
+    house.look(now + PATIENCE - 1)
+    assert "anew" not in caplog.text
+    house.look(now + PATIENCE)
+    assert f"{MOST_UNHEARD} connections were let in" in caplog.text
+    house.says(honest, b"still there")
+    for seconds in range(30):
+        house.look(now + PATIENCE + 1 + seconds)
+    assert caplog.text.count("anew") == 1
+
+
+def test_few_that_say_much_are_too_many(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """It is memory that is bounded: bytes that came and are not heard count at once."""
+    first = house.join(b"x")
+    house.says(first, b"it is me")
+    other = house.join(b"x")
+    for _ in range(MOST_UNHEARD_BYTES // LARGE + 2):
+        other.send(bytes(LARGE))
+    connections = house.entrance._connections
+    await_condition(lambda: connections.unheard().nbytes >= MOST_UNHEARD_BYTES, 30, "all to come")
+    house.look(time.monotonic())
+    assert "Listening anew" in caplog.text
+
+
+def test_who_leaves_without_a_word_counts(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """What is kept of a connection that is gone cannot be seen any more."""
+    first = house.join(b"x")
+    house.says(first, b"it is me")
+    for _ in range(MOST_UNHEARD):
+        with closing(house.join(b"x")) as dealer:
+            dealer.send(bytes(LITTLE))
+    now = time.monotonic()
+    house.look(now)
+    house.look(now + PATIENCE)
+    assert "anew" in caplog.text
+
+
+def test_who_has_nothing_to_say_may_stay(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """Connections on which only heartbeats come are no burden, however many, and are heard when they speak."""
+    quiet = [house.join() for _ in range(2 * MOST_UNHEARD)]
+    now = time.monotonic()
+    for seconds in range(30):
+        house.look(now + seconds)
+    assert "anew" not in caplog.text
+    house.says(quiet[-1], b"at last")
+
+
+def test_who_comes_and_goes_may_if_he_is_heard(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """However often: nothing is made anew while each says something."""
+    for number in range(2 * MOST_UNHEARD):
+        with closing(house.join()) as dealer:
+            house.says(dealer, b"%d" % number)
+    now = time.monotonic()
+    for seconds in range(30):
+        house.look(now + seconds)
+    assert "anew" not in caplog.text
+
+
+def test_a_name_counts_once() -> None:
+    """What is read late of a connection that is gone does not make up for one that is never heard."""
+    guests = Guests()
+    for _ in range(3):
+        guests.let_in()
+        guests.heard(b"a")
+    assert [guests.unheard(now) for now in (0.0, PATIENCE)] == [0, 2]
+
+
+def test_those_who_have_just_come_have_time() -> None:
+    """Only who was let in before the patience began counts, however many come."""
+    guests = Guests()
+    found = []
+    for second in range(30):
+        guests.let_in()
+        if second >= PATIENCE:
+            guests.heard(b"%d" % second)
+        found.append(guests.unheard(float(second)))
+    assert set(found) == {0}
+    assert guests.unheard(40.0) == PATIENCE
+    assert not guests.are_heard
