@@ -163,12 +163,23 @@ def test_a_worker_without_a_port_is_asked_again_later() -> None:
     assert ends.done() == [ask("me-1")]
 
 
+def test_a_worker_that_cannot_be_reached_does_not_refuse() -> None:
+    """Once it has refused, and then said nothing for a while: what it would say now is not known."""
+    ends = Ends()
+    ends.links.tend(["w"], 0.0)
+    ends.links.refused(m.LinkRefused("me-1", "ResourceExhaustedError", "no port"), 1.0)
+    assert ends.links.refused_for(8.0, 9.0) is not None
+    assert ends.links.refused_for(8.0, 12.0) is None
+    ends.links.refused(m.LinkRefused("me-1", "ResourceExhaustedError", "no port"), 31.0)
+    assert ends.links.refused_for(8.0, 32.0) is None
+
+
 def test_what_is_refused_for_long_is_known() -> None:
     """A worker that has no port says so once in a while; nothing is refused any more once the link is open."""
     ends = Ends()
     ends.links.tend(["w"], 0.0)
     assert ends.links.refused_for(0.0, 9.0) is None
-    for now in (1.0, 2.0, 3.0, 11.5):
+    for now in (1.0, 2.0, 3.0, 8.0, 11.5):
         ends.links.refused(m.LinkRefused("me-1", "ResourceExhaustedError", "no port"), now)
     assert len([one for one in ends.done() if isinstance(one, c.Note)]) == 2
     found = ends.links.refused_for(10.0, 11.5)

@@ -22,6 +22,8 @@ one that is on its way: messages arrive whole, and one of some hundred megabytes
 be wrong costs sending it again, which would never end if the time were too short.
 """
 NOTE_AGAIN = 10.0
+LAPSE = 10.0
+"""Seconds after which a refusal says nothing any more: a worker is asked each second, and has not answered since."""
 SILENT = 20.0
 """Seconds without a word of a worker after which it counts as out of reach. Longer than it takes to find it dead."""
 INCOMPLETE = 60.0
@@ -44,8 +46,8 @@ class ReadLink:
     """The link to one worker. ``seen`` is the number of its last message; ``shares``: its memory is mapped.
 
     ``progress`` is when it was last known to lack nothing, ``asked`` and ``granted`` when we last spoke. ``refused``:
-    since when the worker cannot have one more, and ``reason`` why; ``noted``: when that was last said. ``patience``:
-    how long one message may be on its way.
+    since when the worker cannot have one more, as it said at ``refusal`` last, and ``reason`` why; ``noted``: when that
+    was last said. ``patience``: how long one message may be on its way.
     """
 
     name: str
@@ -59,6 +61,7 @@ class ReadLink:
     granted: float = 0.0
     progress: float = 0.0
     refused: float | None = None
+    refusal: float = 0.0
     reason: str = ""
     noted: float | None = None
     patience: float = STALE_LINK
@@ -184,6 +187,7 @@ class ReadLinks:
         for link in self.by_address.values():
             if link.refused is not None:
                 link.refused += seconds
+                link.refusal += seconds
 
     def _note_sign(self, link: ReadLink, now: float, complete: bool = False) -> None:
         reach = self._reach[link.address]
@@ -219,16 +223,18 @@ class ReadLinks:
             self._replace(link, message.text, now)
         else:
             link.asked, link.reason = now, message.text
-            if message.error == ResourceExhaustedError.__name__ and link.refused is None:
-                link.refused = now
+            if message.error == ResourceExhaustedError.__name__:
+                if link.refused is None or now - link.refusal >= LAPSE:
+                    link.refused = now
+                link.refusal = now
             if link.noted is None or now - link.noted >= NOTE_AGAIN:
                 link.noted = now
                 self._do(c.Note("warning", f"worker {link.address} refuses a link: {message.text}; trying again"))
 
     def refused_for(self, seconds: float, now: float) -> ReadLink | None:
-        """A link that a worker has refused for so long; None when there is none."""
-        refused = [link for link in self.by_address.values() if link.refused is not None and not link.opened]
-        return next((link for link in refused if now - (link.refused or 0.0) >= seconds), None)
+        """A link that a worker has refused for so long, and still does; None when there is none."""
+        asking = [link for link in self.by_address.values() if not link.opened and now - link.refusal < LAPSE]
+        return next((link for link in asking if link.refused is not None and now - link.refused >= seconds), None)
 
     def broken(self, event: c.LinkBroken, now: float) -> None:
         """The connection of a link is gone."""
