@@ -105,7 +105,12 @@ def test_few_that_say_much_are_too_many(house: House, caplog: pytest.LogCaptureF
     for _ in range(MOST_UNHEARD_BYTES // LARGE + 2):
         other.send(bytes(LARGE))
     connections = house.entrance._connections
-    await_condition(lambda: connections.unheard().nbytes >= MOST_UNHEARD_BYTES, 30, "all to come")
+
+    def has_come() -> bool:
+        present = connections.unheard()
+        return present is not None and present.nbytes >= MOST_UNHEARD_BYTES
+
+    await_condition(has_come, 30, "all to come")
     house.look(time.monotonic())
     assert "Listening anew" in caplog.text
 
@@ -142,6 +147,19 @@ def test_who_comes_and_goes_may_if_he_is_heard(house: House, caplog: pytest.LogC
     for seconds in range(30):
         house.look(now + seconds)
     assert "anew" not in caplog.text
+
+
+def test_where_the_kernel_tells_nothing_all_stays(
+    house: House, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quiet peers cannot be told from hidden ones there."""
+    monkeypatch.setattr("zmqdata.transport.connections.connections_of", lambda port: {})
+    kept = [house.join() for _ in range(2 * MOST_UNHEARD)]
+    now = time.monotonic()
+    for seconds in range(30):
+        house.look(now + seconds)
+    assert "anew" not in caplog.text
+    assert kept
 
 
 def test_a_name_counts_once() -> None:

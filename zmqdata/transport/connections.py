@@ -114,13 +114,16 @@ class Connections:
                 _end(connection.descriptor)
 
 
-    def unheard(self) -> Unheard:
+    def unheard(self) -> Unheard | None:
         """What there is of connections of which nothing was heard, but for silent ones, which it ends.
 
-        It takes a look at every connection.
+        It takes a look at every connection. None: the kernel tells of none.
         """
+        present = connections_of(self._port)
+        if not present:
+            return None
         heard = {connection.descriptor for connection in self._of.values()}
-        found = [one for one in connections_of(self._port).items() if one[0] not in heard]
+        found = [one for one in present.items() if one[0] not in heard]
         for descriptor in [descriptor for descriptor, told in found if told.silent > self._silence]:
             _end(descriptor)
         quiet = sum(told.received < LITTLE for _, told in found)

@@ -174,6 +174,8 @@ class Entrance:
         if self._guests.are_heard or now - self._made_anew < PAUSE:
             return
         present = self._connections.unheard()
+        if present is None:
+            return
         unheard -= present.little  # an honest one may be quiet for long
         if unheard >= MOST_UNHEARD or present.nbytes >= MOST_UNHEARD_BYTES:
             self._begin_anew(max(0, unheard), present.nbytes)
