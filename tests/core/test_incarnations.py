@@ -22,8 +22,8 @@ class Desk(Transcript):
 
     core: DispatcherCore
 
-    def __init__(self) -> None:
-        super().__init__(DispatcherCore(1, DispatcherTimes()))
+    def __init__(self, *addresses: str) -> None:
+        super().__init__(DispatcherCore(1, DispatcherTimes(), addresses))
         description = m.DatasetDescription("d" * 64, "print", (IndexSplits(100),), "", None, -2, None, "3.11", "0")
         self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
         self.hear("w", m.RegisterWorker("w", "tcp://w:1", (), "3.11", "0", ()))
@@ -211,3 +211,17 @@ def test_who_has_not_heard_a_refusal_is_told_again() -> None:
     desk.bring("one", 1, seed=12)
     assert desk.refusal("one") is None
     assert desk.core.jobs.incarnations.gatherings
+
+
+def test_a_static_part_that_is_over_stays_over_in_the_next_state() -> None:
+    """Who goes on from a state is told which parts need not be read again: nobody makes anything of them any more."""
+    desk = Desk("tcp://w:1")
+    job = replace(JOB, processing_mode="DATA")
+    parts = [m.TaskPart(at, 70 + at, at, (), (), (), ((0, 4),), 4 if at else None) for at in (0, 1)]
+    checkpoint = m.Checkpoint(1, job, "print", 0, 11, 2, m.Reader(), "old", ("old",), (), tuple(parts), 0, ())
+    ask = m.OpenIteration("k", job, 0, resume=m.encode_checkpoint(checkpoint))
+    desk.hear("k", ask)
+    opened = desk.sent(m.IterationOpened)
+    [(task, total)] = opened.totals.items()
+    assert total == 4
+    assert opened.over[task] == m.Origin(1, 71, 1, 11, 2)

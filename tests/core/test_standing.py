@@ -170,3 +170,41 @@ def test_a_task_that_is_settled_needs_no_word_of_a_worker() -> None:
     one.catch_up(opened_again({}, {7000: 9, 7001: 4}))
     assert one.lacking == set()
     assert [part.delivered for part in one.checkpoint(2).tasks] == [((0, 9),), ((0, 4),)]
+
+
+OVER = m.Origin(0, 77, 0, 8, 2, poisoned=(("/1", 4),))
+
+
+def static(totals: dict[int, int]) -> m.IterationOpened:
+    """What is told of a job whose tasks have static parts, and of those that are settled."""
+    over = {task: msgspec.structs.replace(OVER, index=task - 7000, shard=task - 7000) for task in totals}
+    return m.IterationOpened("k", 1, m.TaskList(2, (), True), seed=8, num_shards=2, totals=totals, over=over)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_static_part_that_was_over_before_anything_of_it_came_stays_over(late: bool) -> None:
+    """No source tells of its splits: the state says of the task that all was had, for who joins and for who stays."""
+    reading = Reading(None, lambda command: None)
+    one = standing(reading)
+    if late:
+        one.begin(static({7000: 9}))
+    else:
+        one.begin(static({}))
+        one.list(m.TaskList(1, (), True, readers=("k", "l")))
+        one.list(m.TaskList(2, (), True, readers=("k",)))
+        one.catch_up(static({7000: 9}))
+    (part,) = one.checkpoint(0).tasks
+    assert (part.index, part.seed, part.shard, part.delivered, part.total) == (0, 77, 0, ((0, 9),), 9)
+    assert part.poisoned == OVER.poisoned
+    assert one.is_whole
+
+
+def test_what_was_told_of_a_part_that_is_over_is_kept() -> None:
+    """Another reader's state may lack it."""
+    reading = Reading(None, lambda command: None)
+    one = standing(reading)
+    one.begin(static({}))
+    one.take(lineage(7000, 0, 2))
+    told = one.checkpoint(0).tasks[0]
+    one.kept.know(7000, OVER)
+    assert one.checkpoint(0).tasks[0] == told

@@ -24,7 +24,7 @@ from zmqdata.core.outbox import Outbox, derived
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.resuming import Beginning, incarnation_of
 from zmqdata.core.targets import is_static
-from zmqdata.core.tasks import Iteration
+from zmqdata.core.tasks import Iteration, Task
 from zmqdata.errors import DataServiceError, NotFoundError, ResourceExhaustedError, UnavailableError
 
 COLLECTED_KEPT = 1_000
@@ -124,6 +124,7 @@ class Jobs:
         if iteration.failure is not None:
             self.hosting.refuse_failed(ask.client, iteration)
             return
+        settled = [task for task in iteration.live_tasks if iteration.rounds is None and task.settled]
         answer = m.IterationOpened(
             client=ask.client,
             iteration=iteration.iteration,
@@ -142,11 +143,8 @@ class Jobs:
                 for task in iteration.live_tasks
                 if iteration.rounds is None and task.delivered and not task.settled
             },
-            totals={
-                task.task: task.total
-                for task in iteration.live_tasks
-                if iteration.rounds is None and task.settled and task.total is not None
-            },
+            totals={task.task: task.total for task in settled if task.total is not None},
+            over={task.task: _origin(task, iteration) for task in settled if is_static(iteration.job)},
         )
         self.out.send(peer, answer)
 
@@ -374,6 +372,11 @@ class Jobs:
                 )
             )
         self.out.commit(u.RemoveJobUpdate(job))
+
+
+def _origin(task: Task, iteration: Iteration) -> m.Origin:
+    poisoned = tuple(task.poisoned)
+    return m.Origin(task.index, task.seed, task.shard, iteration.seed, iteration.num_shards, poisoned=poisoned)
 
 
 def _used_up(iteration: Iteration) -> tuple[m.SourcePart, ...]:

@@ -90,6 +90,10 @@ class LineageKept:
             ledger.entries[:0] = entries[: ledger.base - first]
             ledger.base = first
 
+    def know(self, task: int, origin: m.Origin) -> None:
+        """There is a task, of which nothing is needed to go on if nothing was told."""
+        self.tasks.setdefault(task, KeptTask(origin, []))
+
     def end(self, task: int, total: int) -> None:
         """A task has come to its end."""
         if task in self.tasks:

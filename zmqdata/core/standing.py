@@ -54,6 +54,8 @@ class Standing:
         """The iteration is open: takes what was before this client came, from its own checkpoint if it goes on."""
         self._opened = opened
         self.kept.begin(opened.sources)
+        if opened.over:
+            self._take_settled(opened)
         for task, ranges in opened.delivered_before.items():
             self._reading.passed.others_had(task, ranges)
         self._before = set(opened.delivered_before)
@@ -92,12 +94,18 @@ class Standing:
             return
         self._answered = self.asks
         self.kept.begin(opened.sources)
-        for task, total in opened.totals.items():
-            self.kept.end(task, total)
-            self._reading.passed.others_had(task, [(0, total)])
+        self._take_settled(opened)
         self._theirs = dict(opened.delivered_before)
         for task in list(self._theirs):
             self._take_theirs(task)
+
+    def _take_settled(self, opened: m.IterationOpened) -> None:
+        """Notes of which tasks everything was delivered, also of those of which this client has never heard."""
+        for task, total in opened.totals.items():
+            if task in opened.over:
+                self.kept.know(task, opened.over[task])
+            self.kept.end(task, total)
+            self._reading.passed.others_had(task, [(0, total)])
 
     def _take_theirs(self, task: int) -> None:
         """Counts what others had of a task, as far as it is known what that depends on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import field
 
 from zmqdata.messages.checkpoints import SourcePart
+from zmqdata.messages.links import Origin
 from zmqdata.messages.parts import (
     PIECE_BYTES,
     DatasetDescription,
@@ -230,7 +231,8 @@ class IterationOpened(Message, frozen=True):
     clients read it too. ``step``: where a numbered consumer begins. ``lease``: None where it needs none. For a
     checkpoint of it: the ``seed`` and ``num_shards`` of the iteration, the ``fingerprint`` of its dataset, the splits
     that no task needs any more per source, what was ``delivered_before`` of each task that is not settled, and the
-    ``totals`` of those that are. Repeated to a client that asks again, as others have left whose elements it must know.
+    ``totals`` of those that are. ``over`` says what these were where each has a static part, as no source tells of it.
+    Repeated to a client that asks again, as others have left whose elements it must know.
     """
 
     client: str
@@ -247,6 +249,7 @@ class IterationOpened(Message, frozen=True):
     sources: tuple[SourcePart, ...] = ()
     delivered_before: dict[int, Ranges] = field(default_factory=dict)
     totals: dict[int, int] = field(default_factory=dict)
+    over: dict[int, Origin] = field(default_factory=dict)
 
 
 class ResumeAwaited(Message, frozen=True):
