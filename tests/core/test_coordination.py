@@ -236,6 +236,26 @@ def test_a_consumer_that_was_silent_for_too_long_gives_way() -> None:
     assert desk.sent(m.IterationOpened).client == "m"
 
 
+def test_an_only_consumer_that_workers_hear_keeps_its_place() -> None:
+    """It reads on though the dispatcher cannot hear it; once workers hear it no more either its successor may come."""
+    desk = Desk(num_consumers=1)
+    desk.open("k", 0)
+    desk.hear("k", m.ClientHeartbeat("k", -1, 0, {}, alone=True))
+    refusals = 0
+    for _ in range(20):
+        desk.wait(1.0)
+        desk.hear("w0", m.WorkerHeartbeat("w0", (), (), {"k": 0.5}))
+        desk.open("m", 0)
+        assert desk.all_of(m.IterationOpened) == []
+        refusals += len(desk.all_of(m.RequestRefused))
+    assert refusals
+    for _ in range(4):
+        desk.wait(1.0)
+        desk.hear("w0", m.WorkerHeartbeat("w0", (), ()))
+    desk.open("m", 0)
+    assert desk.sent(m.IterationOpened).client == "m"
+
+
 def test_a_place_that_was_left_is_free() -> None:
     """Who says goodbye leaves its place with its last report."""
     desk = started()

@@ -223,7 +223,7 @@ def test_a_dispatcher_that_hears_nobody_gives_nobody_up() -> None:
     cluster.wait(40.0)
     cluster.hear("l", m.OpenIteration("l", job, 0))
     assert set(cluster.core.state.client_iteration) == {"k", "l"}
-    for _ in range(16):
+    for _ in range(18):
         cluster.wait(1.0)
         cluster.hear("l", m.ClientHeartbeat("l", 0, 0, {}))
     assert set(cluster.core.state.client_iteration) == {"l"}

@@ -45,11 +45,14 @@ def test_where_everybody_gets_everything_nobody_needs_a_lease() -> None:
 
 
 def test_who_believes_to_be_alone_lives_as_long_as_workers_hear_it() -> None:
-    """Others are given up by their silence towards us."""
+    """They tell whom they have heard after a while, and one that has may die; others are given up by their silence."""
     leases = Leases(TIMEOUT)
     member = Member("k", b"peer", heard=0.0, noticed=8.0)
-    assert not leases.is_over(member, 17.0)
-    assert leases.is_over(member, 18.0)
+    assert not leases.is_over(member, 19.0)
+    assert leases.is_over(member, 20.0)
+    leases.tells(5.0)
+    assert not leases.is_over(member, 27.0)
+    assert leases.is_over(member, 28.0)
     leases.heard(m.ClientHeartbeat("k", 0, 0, {}))
     assert leases.is_over(member, 10.0)
     leases.heard(m.ClientHeartbeat("k", 0, 0, {}, alone=True))

@@ -209,8 +209,9 @@ def test_a_used_link_stays_while_its_client_speaks() -> None:
     ends.use("client-1", now=100.0)
     ends.links.close_silent(100.0 + LINK_SILENCE - 1)
     assert ends.done() == []
-    assert ends.links.readers(100.0 + SPOKE_LATELY - 1) == {"client": SPOKE_LATELY - 1}
-    assert ends.links.readers(100.0 + SPOKE_LATELY) == {}
+    assert ends.links.readers(100.0 + SPOKE_LATELY - 1, 1.0) == {"client": SPOKE_LATELY - 1}
+    assert ends.links.readers(100.0 + SPOKE_LATELY, 1.0) == {}
+    assert ends.links.readers(100.0 + SPOKE_LATELY, 10.0) == {"client": SPOKE_LATELY}
 
 
 def test_a_peer_has_few_links_that_are_not_in_use() -> None:

@@ -13,6 +13,7 @@ from zmqdata import updates as u
 from zmqdata.commands import Peer
 from zmqdata.core.admission import Objection
 from zmqdata.core.hosting import Hosting
+from zmqdata.core.leases import Leases
 from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.rounds import Rounds, steps_ahead
@@ -25,6 +26,10 @@ MISSED_BEATS = 3.0
 """Seconds in which a client that is there has spoken, whatever ``client_timeout`` is."""
 
 
+LATE = 2.0
+"""Seconds after which what a worker has heard of a client is told at the latest."""
+
+
 class Coordination:
     """Leads the consumers of all coordinated jobs.
 
@@ -33,16 +38,24 @@ class Coordination:
         hosting: tells clients of what has changed.
         clients: the living clients.
         absent: the clients that have been silent for too long.
+        leases: knows who reads on without us.
         grace: seconds without a connection after which a consumer gives way to its successor.
     """
 
     def __init__(
-        self, out: Outbox, hosting: Hosting, clients: Roster, absent: Collection[str], grace: float = 1.5
+        self,
+        out: Outbox,
+        hosting: Hosting,
+        clients: Roster,
+        absent: Collection[str],
+        leases: Leases,
+        grace: float = 1.5,
     ) -> None:
         self.out = out
         self.hosting = hosting
         self.clients = clients
         self.absent = absent
+        self.leases = leases
         self.grace = grace
         self._moved: dict[int, tuple[int, float]] = {}
         self._missing_since: dict[int, float] = {}
@@ -61,13 +74,17 @@ class Coordination:
         """Whether a consumer's client is gone, so that another may take its place; one that lives keeps it.
 
         Whether it lives is found out by asking it: the successor is answered when that is known, and asks until then.
+        The only consumer may be out of our reach, and go on by what workers hear.
         """
         member = self.clients.members.get(holder)
+        vouched = member is not None and self.leases.is_vouched_for(member, now)
         unreachable = None if member is None else member.unreachable
-        if member is None or holder in self.absent or (unreachable is not None and now - unreachable >= self.grace):
+        lost = holder in self.absent or (unreachable is not None and now - unreachable >= self.grace)
+        if member is None or (lost and not vouched):
             self._successors.pop(ask.client, None)
             return True
-        if member.spoke > self._successors.setdefault(ask.client, now):
+        since = self._successors.setdefault(ask.client, now)
+        if member.spoke > since or (vouched and member.seen > since + LATE):
             del self._successors[ask.client]
             self.out.refuse(peer, ask.client, FailedPreconditionError, self._taken(ask))
         else:

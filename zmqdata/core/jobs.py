@@ -74,7 +74,7 @@ class Jobs:
         self.leases = Leases(client_timeout)
         self.collected: deque[CollectedIteration] = deque(maxlen=COLLECTED_KEPT)
         self.absent: set[str] = set()
-        self.coordination = Coordination(out, hosting, clients, self.absent)
+        self.coordination = Coordination(out, hosting, clients, self.absent, self.leases)
         hosting.lists.plan = self.coordination.plan
         self.detours = Detours(out, hosting)
         self.endings = Endings(out, clients)

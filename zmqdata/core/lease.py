@@ -20,8 +20,8 @@ class ClientLease:
     """Until when a client may hand out elements: ``until``, compared with its own clock.
 
     A lease counts from the moment at which the client *sent* what was answered, so it is over here before it is over
-    there. Who reads alone needs no dispatcher: what a worker has heard counts as well, since the dispatcher asks
-    workers before it gives such a client up. When nobody hears it, or it was stopped or asleep, others may have come.
+    there. Who reads alone needs no dispatcher: what a worker has heard counts as well, since workers tell the
+    dispatcher, which gives such a client up by that. When nobody hears it, or it was stopped or asleep, others may have come.
 
     Example:
         >>> lease = ClientLease()

@@ -16,6 +16,12 @@ SHARE = 0.9
 """How much of the time-out a client is told, so that a clock which is slow by less than a tenth does no harm."""
 
 
+USUAL_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
+"""Seconds between two heartbeats of a worker: so old is what we know of clients that it hears, or twice if one is lost.
+"""
+
+
 class Leases:
     """Knows which clients know that others read what they read.
 
@@ -25,6 +31,7 @@ class Leases:
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
+        self._late = 2 * USUAL_PAUSE
         self._aware: set[str] = set()
         self._hearing: dict[int, Hearing] = {}
 
@@ -46,6 +53,14 @@ class Leases:
             self._aware.discard(beat.client)
         else:
             self._aware.add(beat.client)
+
+    def tells(self, pause: float) -> None:
+        """A worker tells which clients it hears, after each pause."""
+        self._late = max(self._late, 2 * min(pause, LONGEST_PAUSE))
+
+    def is_vouched_for(self, member: Member, now: float) -> bool:
+        """Whether a client that believes to be alone goes on without us: a worker has heard it lately."""
+        return member.name not in self._aware and now - member.seen < self._late + 1.0
 
     def spoke(self, iteration: Iteration, now: float) -> float:
         """Notes that a client of an iteration is heard. Returns for how many seconds none was, if for too many.
@@ -79,10 +94,11 @@ class Leases:
     def is_over(self, member: Member, now: float) -> bool:
         """Whether a client hands out nothing any more, as far as its silence tells.
 
-        One that believes to be alone reads on without us: it lives as long as workers hear it.
+        One that believes to be alone reads on without us: it lives as long as workers hear it, which they tell late.
         """
-        last = member.heard if member.name in self._aware else member.sign
-        return now - last >= self.timeout
+        if member.name in self._aware:
+            return now - member.heard >= self.timeout
+        return now - member.sign >= self.timeout + self._late
 
     def forget(self, client: str) -> None:
         """A client is gone."""

@@ -21,7 +21,8 @@ class Member:
     """A peer by the name it gave itself. ``unreachable``: since when there is no connection, None while there is.
 
     ``noticed``: when somebody else has last heard it; ``asked``: when it was last asked for a sign. ``peer`` is None
-    while it was only heard of. ``heard`` leaves out time in which we did not listen; ``spoke``: when it truly spoke.
+    while it was only heard of. ``heard`` leaves out time in which we did not listen; ``spoke``, and ``seen`` by
+    somebody else: when it truly was.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Member:
     unreachable: float | None = None
     asked: float = 0.0
     spoke: float = -math.inf
+    seen: float = -math.inf
 
     @property
     def sign(self) -> float:
@@ -111,8 +113,8 @@ class Roster:
         members = self.members
         for name, when in heard.items():
             member = members.get(name)
-            if member is not None and when > member.noticed:
-                member.noticed = when
+            if member is not None:
+                member.noticed, member.seen = max(member.noticed, when), max(member.seen, when)
 
     def lost_contact(self, peer: Peer, now: float) -> None:
         """Notes that nothing can be sent to ``peer`` at present."""

@@ -111,10 +111,10 @@ class ReadLinks:
                 self._grant_all(link, now)
 
     def tick(self, now: float, pause: float = REPEAT) -> None:
-        """Repeats asks, and grants after a ``pause`` without any."""
+        """Repeats asks and grants after a ``pause`` without any."""
         for link in self.by_address.values():
             if not link.opened:
-                if now - link.asked >= REPEAT:
+                if now - link.asked >= pause:
                     self._ask(link, now)
             elif now - link.granted >= pause:
                 self._grant_all(link, now)

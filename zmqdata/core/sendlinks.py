@@ -254,9 +254,10 @@ class SendLinks:
         if link is not None and link.name in self.by_name:
             self._unbind(link)
 
-    def readers(self, now: float) -> dict[str, float]:
-        """The clients that spoke to us in the last seconds, and how many seconds ago."""
-        return {client: now - one.heard for client, one in self.by_client.items() if now - one.heard < SPOKE_LATELY}
+    def readers(self, now: float, pause: float) -> dict[str, float]:
+        """The clients that spoke to us lately, and how many seconds ago. It is told after each ``pause``."""
+        lately = max(SPOKE_LATELY, 2 * pause)
+        return {client: now - one.heard for client, one in self.by_client.items() if now - one.heard < lately}
 
     def drop_task(self, task: int) -> None:
         """Forgets the grants for a task that is not here any more."""

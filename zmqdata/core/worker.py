@@ -166,8 +166,8 @@ class WorkerCore:
         reports = tuple(task.report(now) for task in self.tasks.values())
         who = self.profile
         if self.registered:
-            clients, readers = tuple(self.links.by_client), self.links.readers(now)
-            told = (reports, clients, readers, self.draining.begun)
+            clients, readers = tuple(self.links.by_client), self.links.readers(now, who.heartbeat)
+            told = (reports, clients, readers, self.draining.begun, who.heartbeat)
             self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, *told))
         else:
             ask = m.RegisterWorker(who.worker, who.address, who.tags, who.python, who.version, reports, self.untold)

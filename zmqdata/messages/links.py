@@ -111,7 +111,7 @@ class LinkReported(Message, frozen=True):
     """Answers each ``Grant``: messages sent so far. A client that stays behind it has lost some: it opens anew.
 
     ``skipped``: elements that those with the client's trainer id were too slow for; it warns its user. ``heard``: what
-    the newest grant says as ``sent``; by it a client that reads alone knows that the worker will vouch for it.
+    the newest grant says as ``sent``; a client that reads alone knows by it that the dispatcher will hear of it.
     """
 
     link: str

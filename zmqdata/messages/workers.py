@@ -36,6 +36,7 @@ class WorkerHeartbeat(Message, frozen=True):
     message heals with the next heartbeat. ``readers`` are those of them that spoke to the worker in the last seconds,
     each with how many seconds ago that was.
     ``draining``: it will leave; it gets no more tasks, and what it has goes to others as soon as there are any.
+    ``every``: seconds between two of them.
     """
 
     worker: str
@@ -43,6 +44,7 @@ class WorkerHeartbeat(Message, frozen=True):
     clients: tuple[str, ...]
     readers: dict[str, float] = field(default_factory=dict)
     draining: bool = False
+    every: float = 1.0
 
 
 class RequestSplits(Message, frozen=True):

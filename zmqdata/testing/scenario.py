@@ -231,7 +231,7 @@ class Scenario:
     def isolate_client(self) -> None:
         """A client's machine loses everybody, while another one joins."""
         client = self._some_client()
-        if client is None:
+        if client is None or client.isolated is not None:
             return
         seconds = self.random.choice([2.0, 6.0, 25.0])
         self.world.laws.tell(client.name, f"is cut off from everybody for {seconds} s")
