@@ -8,7 +8,7 @@ import pytest
 
 from zmqdata import messages as m
 from zmqdata.core.leases import SHARE, Leases
-from zmqdata.core.liveness import Member
+from zmqdata.core.liveness import Member, Roster
 from zmqdata.core.rounds import Rounds
 from zmqdata.core.tasks import Iteration
 
@@ -50,7 +50,7 @@ def test_who_believes_to_be_alone_lives_as_long_as_workers_hear_it() -> None:
     member = Member("k", b"peer", heard=0.0, noticed=8.0)
     assert not leases.is_over(member, 19.0)
     assert leases.is_over(member, 20.0)
-    leases.tells(5.0)
+    leases.tells(Roster(), m.WorkerHeartbeat("w", (), (), every=5.0), 8.0)
     assert not leases.is_over(member, 27.0)
     assert leases.is_over(member, 28.0)
     leases.heard(m.ClientHeartbeat("k", 0, 0, {}))

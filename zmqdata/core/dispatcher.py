@@ -307,8 +307,7 @@ class DispatcherCore:
             self.deaths.look(beat.worker, beat.tasks)
             for client in filterfalse(self.state.client_iteration.__contains__, beat.clients):
                 self.hosting.release(beat.worker, client)
-            self.jobs.leases.tells(beat.every)
-            self.clients.notice({client: now - max(0.0, ago) for client, ago in beat.readers.items()})
+            self.jobs.leases.tells(self.clients, beat, now)
         draining = known and self._go_on_draining(beat)
         unwanted = self.jobs.coordination.unwanted(self.hosting.facts[beat.worker].tasks) if known else {}
         self.out.send(peer, m.WorkerHeartbeatAnswered(beat.worker, known, unwanted, draining))

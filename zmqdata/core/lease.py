@@ -21,7 +21,7 @@ class ClientLease:
 
     A lease counts from the moment at which the client *sent* what was answered, so it is over here before it is over
     there. Who reads alone needs no dispatcher: what a worker has heard counts as well, since workers tell the
-    dispatcher, which gives such a client up by that. When nobody hears it, or it was stopped or asleep, others may have come.
+    dispatcher. When nobody hears it, or it was stopped or asleep, others may have come.
 
     Example:
         >>> lease = ClientLease()

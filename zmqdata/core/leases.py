@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from zmqdata.core.liveness import Hearing, Member
+from zmqdata.core.liveness import Hearing, Member, Roster
 from zmqdata.core.targets import outlives_host
 from zmqdata.core.tasks import Iteration
-from zmqdata.messages import ClientHeartbeat, Lease
+from zmqdata.messages import ClientHeartbeat, Lease, WorkerHeartbeat
 
 SHARE = 0.9
 """How much of the time-out a client is told, so that a clock which is slow by less than a tenth does no harm."""
@@ -54,9 +54,10 @@ class Leases:
         else:
             self._aware.add(beat.client)
 
-    def tells(self, pause: float) -> None:
-        """A worker tells which clients it hears, after each pause."""
-        self._late = max(self._late, 2 * min(pause, LONGEST_PAUSE))
+    def tells(self, clients: Roster, beat: WorkerHeartbeat, now: float) -> None:
+        """A worker tells which clients it hears."""
+        clients.notice({client: now - max(0.0, ago) for client, ago in beat.readers.items()})
+        self._late = max(self._late, 2 * min(beat.every, LONGEST_PAUSE))
 
     def is_vouched_for(self, member: Member, now: float) -> bool:
         """Whether a client that believes to be alone goes on without us: a worker has heard it lately."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import zmq
 
+from zmqdata.transport import sockets
 from zmqdata.transport.tcp import Told, connections_of, told_of
 
 LARGE = 64 << 10
@@ -22,6 +23,8 @@ LARGE = 64 << 10
 MOST_UNTAKEN = 64 << 20
 """Bytes of large answers that may wait for one peer, besides one that is larger."""
 MOST_PEERS = 100_000
+LET_IN = sockets.HANDSHAKE_MS / 1000 + 1.0
+"""Seconds after which a connection that is still there was let in."""
 LITTLE = 16 << 10
 """Bytes of a handshake and of heartbeats, and less than would fill a queue with the smallest messages."""
 LOOK_EVERY = 1.0
@@ -29,9 +32,12 @@ LOOK_EVERY = 1.0
 
 
 class Unheard(NamedTuple):
-    """Connections of which nothing was heard: how many have said ``little`` at most, and how much all of them have."""
+    """Connections of which nothing was heard: how many need not be, and how much all of them have said.
 
-    little: int
+    ``harmless`` are those that were let in and have said next to nothing, or are in the midst of a first message.
+    """
+
+    harmless: int
     nbytes: int
 
 
@@ -54,10 +60,13 @@ class Connections:
     Args:
         port: of the ROUTER. A descriptor that has another one is somebody else's by now.
         silence: seconds after which a connection is ended on which nothing comes.
+        max_bytes: the largest message.
     """
 
-    def __init__(self, port: int, silence: float) -> None:
+    def __init__(self, port: int, silence: float, max_bytes: int = 0) -> None:
         self._port = port
+        self._max_bytes = max_bytes
+        self._seen: dict[int, tuple[float, int]] = {}
         self._silence = silence
         self._look_at = 0.0
         self._of: dict[bytes, _Connection] = {}
@@ -113,21 +122,27 @@ class Connections:
             if told is not None:
                 _end(connection.descriptor)
 
-
-    def unheard(self) -> Unheard | None:
+    def unheard(self, now: float) -> Unheard | None:
         """What there is of connections of which nothing was heard, but for silent ones, which it ends.
 
         It takes a look at every connection. None: the kernel tells of none.
         """
         present = connections_of(self._port)
-        if not present:
+        if present is None:
             return None
         heard = {connection.descriptor for connection in self._of.values()}
-        found = [one for one in present.items() if one[0] not in heard]
+        found = [(descriptor, told) for descriptor, told in present.items() if descriptor not in heard]
         for descriptor in [descriptor for descriptor, told in found if told.silent > self._silence]:
             _end(descriptor)
-        quiet = sum(told.received < LITTLE for _, told in found)
-        return Unheard(quiet, sum(told.received for _, told in found))
+        before, self._seen = self._seen, {}
+        harmless = 0
+        for _, told in found:
+            since, received = before.get(told.inode, (now, 0))
+            self._seen[told.inode] = (since, told.received)
+            begins = received < told.received <= self._max_bytes
+            # Who was not let in is not there for so long: anybody may connect.
+            harmless += now - since >= LET_IN and (told.received < LITTLE or begins)
+        return Unheard(harmless, sum(told.received for _, told in found))
 
 
 def _end(descriptor: int) -> None:

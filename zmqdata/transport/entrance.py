@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -24,17 +25,27 @@ from zmqdata.transport.rejects import Rejects
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 5.0
-"""Seconds within which we read what has come, however much there is of it."""
+PATIENCE = 15.0
+"""Seconds after which we have read what came, and know of a connection that is there whether it was let in."""
 MOST_UNHEARD = 8
 """Connections that are gone or have said much, and were never heard. A peer that dies at once leaves one, too."""
 MOST_UNHEARD_BYTES = 256 << 20
-"""More than large messages that are on their way, with which honest peers begin, have together."""
+"""Of all messages together that have begun and are not heard. Honest peers seldom begin with large ones."""
 PAUSE = 3.0
-"""Seconds for which the socket stays at least, so that a large message arrives."""
+LONGEST_PAUSE = 60.0
+"""Seconds for which the socket stays at least, and twice as long each time, but where there is too much memory."""
+CALM = 600.0
+"""Seconds after which the last time counts no more."""
+COMING_BACK = 30.0
+"""Seconds in which peers connect again, that we cannot reach until they have said something."""
 LOOK_EVERY = 1.0
+SHARE = 20
+"""To look takes a twentieth of our time at most, however many connections there are."""
 TRY_AGAIN = 0.02
+TELL_EVERY = 250
+"""So many tries to get the port back are five seconds."""
 MOST_NAMES = 100_000
+"""Then we listen anew, as it could not be said any more who was heard."""
 
 
 class Guests:
@@ -44,14 +55,13 @@ class Guests:
         >>> guests = Guests()
         >>> guests.let_in(), guests.let_in(), guests.heard(b"a")
         (None, None, None)
-        >>> [guests.unheard(now) for now in (0.0, 4.0, 5.0)]
+        >>> [guests.unheard(now) for now in (0.0, 14.0, 15.0)]
         [0, 0, 1]
     """
 
     def __init__(self) -> None:
         self._let_in = 0
-        self._heard = 0
-        self._names: dict[bytes, None] = {}
+        self._names: set[bytes] = set()
         self._looks: deque[tuple[float, int]] = deque()
 
     def let_in(self) -> None:
@@ -60,16 +70,17 @@ class Guests:
 
     def heard(self, peer: bytes) -> None:
         """Somebody is heard. A name counts once: honest peers have a new one for each connection."""
-        if peer not in self._names:
-            self._heard += 1
-            self._names[peer] = None
-            if len(self._names) > MOST_NAMES:
-                del self._names[next(iter(self._names))]
+        self._names.add(peer)
 
     @property
     def are_heard(self) -> bool:
         """Whether all of them were, also those that have just come."""
-        return self._let_in <= self._heard
+        return self._let_in <= len(self._names)
+
+    @property
+    def are_too_many(self) -> bool:
+        """Whether there were more names than can be remembered."""
+        return len(self._names) >= MOST_NAMES
 
     def unheard(self, now: float) -> int:
         """How many were let in longer ago than the patience and were never heard; it is asked again and again."""
@@ -78,7 +89,7 @@ class Guests:
         while len(looks) > 1 and now - looks[1][0] >= PATIENCE:
             looks.popleft()
         when, let_in = looks[0]
-        return max(0, let_in - self._heard) if now - when >= PATIENCE else 0
+        return max(0, let_in - len(self._names)) if now - when >= PATIENCE else 0
 
 
 class Entrance:
@@ -115,15 +126,24 @@ class Entrance:
         self._context, self._loop, self._rejects, self._hear = context, loop, rejects, hear
         self._options = (silence_ms, max_bytes, key)
         self._socket: zmq.Socket[bytes] | None = None
-        self._made_anew = self._looked = -math.inf
+        self._strangers: Strangers | None = None
+        self._made_anew = self._look_at = -math.inf
+        self._pause = PAUSE
+        self._tries = 0
         self.bound = self._open(endpoint)
 
     def _open(self, endpoint: str) -> str:
-        socket, bound = sockets.control_router(self._context, endpoint, *self._options)
-        self._socket = socket
-        self._guests = Guests()
-        self._connections = Connections(split_address(bound.partition("://")[2])[1], self._options[0] / 1000)
-        self._strangers = Strangers(self._context, socket, self._loop, self._rejects, self._guests.let_in)
+        silence_ms, max_bytes, key = self._options
+        socket, bound = sockets.control_router(self._context, endpoint, silence_ms, max_bytes, key)
+        guests = Guests()
+        try:
+            strangers = Strangers(self._context, socket, self._loop, self._rejects, guests.let_in)
+        except zmq.ZMQError:
+            socket.close(linger=0)
+            raise
+        port = split_address(bound.partition("://")[2])[1]
+        self._connections = Connections(port, silence_ms / 1000, max_bytes)
+        self._socket, self._strangers, self._guests = socket, strangers, guests
         self._loop.read(socket, self._hear)
         return bound
 
@@ -153,8 +173,11 @@ class Entrance:
         try:
             sockets.send_at_once(self._socket, [peer, *frames])
         except zmq.ZMQError as error:
-            if error.errno == zmq.EHOSTUNREACH:
-                self._connections.lost(peer)
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            self._connections.lost(peer)
+            if time.monotonic() - self._made_anew < COMING_BACK:
+                raise zmq.Again from None
             raise
 
     def drop(self, frames: Sequence[zmq.Frame], where: str, reason: str) -> None:
@@ -167,28 +190,27 @@ class Entrance:
         if self._socket is None:
             return
         self._connections.end_silent(now)
-        if now - self._looked < LOOK_EVERY:
+        if now < self._look_at:
             return
-        self._looked = now
-        unheard = self._guests.unheard(now)
-        if self._guests.are_heard or now - self._made_anew < PAUSE:
-            return
-        present = self._connections.unheard()
-        if present is None:
-            return
-        unheard -= present.little  # an honest one may be quiet for long
-        if unheard >= MOST_UNHEARD or present.nbytes >= MOST_UNHEARD_BYTES:
-            self._begin_anew(max(0, unheard), present.nbytes)
-            self._made_anew = now
+        unheard, began = self._guests.unheard(now), time.perf_counter()
+        present = None if self._guests.are_heard else self._connections.unheard(now)
+        self._look_at = now + max(LOOK_EVERY, SHARE * (time.perf_counter() - began))
+        if self._guests.are_too_many:
+            self._begin_anew(now, "so many peers have come that it is not known any more who of them was heard")
+        elif present is not None and now - self._made_anew >= PAUSE:
+            self._judge(now, unheard - present.harmless, present.nbytes)
 
-    def _begin_anew(self, unheard: int, nbytes: int) -> None:
-        log.warning(
-            "%d connections were let in and are gone or have said much, and none of it was heard; %.0f MB are there: "
-            "somebody shows names that others have. Listening anew on %s; all peers connect again",
-            unheard,
-            nbytes / 1e6,
-            self.bound,
-        )
+    def _judge(self, now: float, unheard: int, nbytes: int) -> None:
+        if nbytes >= MOST_UNHEARD_BYTES:
+            self._begin_anew(now, f"{nbytes / 1e6:.0f} MB have come on connections of which nothing is heard")
+        elif unheard >= MOST_UNHEARD and now - self._made_anew >= self._pause:
+            is_calm = now - self._made_anew >= CALM
+            self._pause = PAUSE if is_calm else min(2 * self._pause, LONGEST_PAUSE)
+            self._begin_anew(now, f"{unheard} connections were let in and never heard, and are gone or have said much")
+
+    def _begin_anew(self, now: float, why: str) -> None:
+        log.warning("%s; does somebody use names that others have? Listening anew on %s", why, self.bound)
+        self._made_anew, self._tries = now, 0
         self.close(linger=0)
         self._reopen()
 
@@ -196,14 +218,17 @@ class Entrance:
         """libzmq frees the port a moment after the socket is closed."""
         try:
             self._open(self.bound)
-        except OSError as error:
-            log.debug("not yet: %s", error)
+        except (OSError, zmq.ZMQError) as error:
+            self._tries += 1
+            if self._tries % TELL_EVERY == 0:
+                log.error("cannot listen on %s again: %s; trying on", self.bound, error)
             self._loop.later(TRY_AGAIN, self._reopen)
 
     def close(self, linger: int | None = None) -> None:
         """Frees the socket: nothing is sent or received any more. ``linger``: milliseconds, None: as usual."""
         if self._socket is not None:
             self._loop.forget(self._socket)
-            self._strangers.close()
+            if self._strangers is not None:
+                self._strangers.close()
             self._socket.close(linger)
-            self._socket = None
+            self._socket = self._strangers = None

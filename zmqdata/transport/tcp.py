@@ -52,13 +52,14 @@ class Told(NamedTuple):
     """What the kernel tells of a connection.
 
     ``acked``: bytes that the other side has acknowledged; ``received``: that came from it. ``silent``: seconds since
-    anything came.
+    anything came. ``inode``: its number, which no other one has while it is there.
     """
 
     port: int
     acked: int
     received: int
     silent: float
+    inode: int
 
 
 def told_of(descriptor: int) -> Told | None:
@@ -68,11 +69,19 @@ def told_of(descriptor: int) -> Told | None:
     if sent is None:
         return None
     [received], [silent] = _RECEIVED.unpack_from(told, _RECEIVED_AT), _SILENT.unpack_from(told, _SILENT_AT)
-    return Told(port, sent.nbytes, received, silent / 1e3)
+    try:
+        return Told(port, sent.nbytes, received, silent / 1e3, os.fstat(descriptor).st_ino)
+    except OSError:
+        return None
 
 
-def connections_of(port: int) -> dict[int, Told]:
-    """What is known of all connections that others have made to a port of ours, by descriptor."""
+def connections_of(port: int) -> dict[int, Told] | None:
+    """What is known of all connections that others have made to a port of ours, by descriptor; None: nothing is told.
+
+    Where no descriptor is left, none is found.
+    """
+    if not hasattr(socket, "TCP_INFO") or not os.path.isdir(FOLDER):
+        return None
     found: dict[int, Told] = {}
     with contextlib.suppress(OSError):
         for descriptor in map(int, os.listdir(FOLDER)):
