@@ -208,3 +208,29 @@ def test_what_was_told_of_a_part_that_is_over_is_kept() -> None:
     told = one.checkpoint(0).tasks[0]
     one.kept.know(7000, OVER)
     assert one.checkpoint(0).tasks[0] == told
+
+
+def test_splits_that_were_given_up_before_they_were_told_are_asked_for() -> None:
+    """A task begins anew behind entries that no state needs any more: only the dispatcher knows what they were."""
+    reading = Reading(None, lambda command: None)
+    one = standing(reading)
+    one.begin(m.IterationOpened("k", 1, m.TaskList(1, (), False)))
+    first = lineage(7000, 0, 2)
+    one.take(first)
+    assert one.is_whole
+    behind = msgspec.structs.replace(first, bases=(4,), ledger=((Split(0, 9, 11),),), attempt=2)
+    one.take(behind)
+    assert (one.asks, one.is_behind) == (1, True)
+    one.catch_up(opened_again({}))
+    assert one.is_whole
+    one.take(behind)
+    assert one.asks == 1
+
+
+def test_who_joins_where_entries_were_given_up_asks_which() -> None:
+    """What the dispatcher said as it joined may be older; what its own state says is not asked for."""
+    reading = Reading(None, lambda command: None)
+    one = standing(reading)
+    one.begin(m.IterationOpened("k", 1, m.TaskList(1, (), False)))
+    one.take(msgspec.structs.replace(lineage(7000, 0, 2), bases=(4,), ledger=((Split(0, 9, 11),),)))
+    assert one.is_behind

@@ -47,20 +47,29 @@ class LineageKept:
         for part in sources:
             self.gone.setdefault(part.source, SpentSplits()).restore(part.repetition, part.gone)
 
-    def take(self, news: m.Lineage, delivered: RangeSet) -> None:
+    def take(self, news: m.Lineage, delivered: RangeSet) -> bool:
         """Takes what a worker tells, and forgets what is not needed any more.
 
         Args:
             news: of one task.
             delivered: the elements of it that will not be made again.
+
+        Returns:
+            Whether nothing is missing: entries that nobody needs any more were given up before they were told here, and
+            then only the dispatcher can say which splits these were.
         """
         task = self.tasks.get(news.task)
         if task is None:
             if news.origin is None:
-                return  # it can not be: a stream begins with everything
+                return True  # it can not be: a stream begins with everything
             ledger = [Ledger(list(entries), base) for base, entries in zip(news.bases, news.ledger, strict=False)]
             task = self.tasks[news.task] = KeptTask(news.origin, ledger)
+            is_complete = not any(news.bases)
         else:
+            is_complete = all(
+                first <= ledger.length or not entries
+                for ledger, first, entries in zip(task.ledger, news.bases, news.ledger, strict=False)
+            )
             for source, one in enumerate(zip(news.bases, news.ledger, strict=False)):
                 if source < len(task.ledger):
                     self._join(source, task.ledger[source], *one)
@@ -71,6 +80,7 @@ class LineageKept:
         known = {state.number: state for state in (*task.states, *news.states) if _is_complete(state, task)}
         task.states = [known[number] for number in sorted(known)]
         self.trim(news.task, delivered)
+        return is_complete
 
     def _join(self, source: int, ledger: Ledger, first: int, entries: Sequence[Split]) -> None:
         """Puts what is known and what is told together. One of them may go further back, and one may go further."""

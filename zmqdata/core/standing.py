@@ -30,7 +30,7 @@ class Standing:
 
     Attributes:
         indices: which task of the iteration each is.
-        asks: how often somebody has left, or what he had could not be told any more.
+        asks: how often somebody has left, or what was had could not be told any more.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Standing:
             numbers = {place.index: place.task for place in opened.task_list.tasks}
             for part in resumed.tasks:
                 if part.index in numbers:
-                    self.take(_lineage_of(part, resumed, numbers[part.index]))
+                    self._take(_lineage_of(part, resumed, numbers[part.index]))
             if resumed.order and self._reader.consumer_index is None:
                 # An operation behind had elements, which have to come again as they came then.
                 self._reading.keep_order(list(resumed.order), self.indices)
@@ -126,12 +126,17 @@ class Standing:
 
     def take(self, news: m.Lineage) -> None:
         """Takes what the following messages of a task depend on."""
+        if not self._take(news):
+            self.asks += 1
+
+    def _take(self, news: m.Lineage) -> bool:
         if news.origin is not None:
             self.indices[news.task] = news.origin.index
             self._reading.passed.others_had(news.task, [(0, news.origin.delivered)])
-        self.kept.take(news, self._reading.settled(news.task))
+        is_complete = self.kept.take(news, self._reading.settled(news.task))
         self._upto[news.task] = (news.asks, news.upto)
         self._take_theirs(news.task)
+        return is_complete
 
     def checkpoint(self, place: int) -> m.Checkpoint:
         """Where the client stood after so many elements, none of them before the oldest place that it keeps.
