@@ -356,7 +356,7 @@ for x in ds:
 @pytest.mark.claim("2.9d", "7.24")
 def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
     """A client that was stopped, where another reads the same job, is given up, hears so, and goes on with the rest."""
-    cluster = make_cluster(1, client_timeout_ms=800, job_gc_check_interval_ms=20)
+    cluster = make_cluster(1, client_timeout_ms=2_000, job_gc_check_interval_ms=20)
     command = [sys.executable, "-c", STOPPED, cluster.target]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as silent, contextlib.ExitStack() as at_end:
