@@ -47,6 +47,13 @@ def threads() -> list[str]:
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("zmqdata-map-"))
 
 
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    """What other tests have dropped has ended its threads."""
+    gc.collect()
+    wait_until(lambda: threads() == [])
+
+
 def picky(x: Any) -> int:
     if x % 3 == 1:
         raise ValueError(f"not {x}")

@@ -24,6 +24,13 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("zmqdata-map-")]
 
 
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    """What other tests have dropped has ended its threads."""
+    gc.collect()
+    wait_until(lambda: threads() == [])
+
+
 def mixed(n: Any) -> Dataset:
     """Datasets of lengths 0 to 3, one of which cannot be made and one of which has an element that fails."""
     if n == 5:
