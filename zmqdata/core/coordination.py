@@ -27,7 +27,7 @@ MISSED_BEATS = 3.0
 
 
 LATE = 2.0
-"""Seconds after which what a worker has heard of a client is told at the latest."""
+"""Seconds that a worker's word of whom it has heard may be on its way, by which it seems to be later than it was."""
 
 
 class Coordination:

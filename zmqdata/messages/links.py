@@ -65,8 +65,8 @@ class Grant(Message, frozen=True):
     Grants are absolute, so a repeated, lost or late one does no harm: the highest counts. ``links``: over so many the
     client reads, and decompresses what comes over them with one thread; the worker takes that into account.
     ``shares``: the client has mapped the link's memory, so that blocks may lie in it from now on. ``asks``: how often
-    it has seen others leave; the worker tells it by ``Lineage`` what can have been theirs. ``sent``: when, in seconds
-    by its own clock.
+    it has seen others leave, or missed something; the worker tells it by ``Lineage`` what can have been theirs.
+    ``sent``: when, in seconds by its own clock.
     """
 
     link: str
