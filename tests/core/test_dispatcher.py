@@ -10,6 +10,7 @@ from zmqdata.core.snapshots import snapshot
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
 from zmqdata.testing import Transcript
 
+TIMES = DispatcherTimes()
 DIGEST = "d" * 64
 ROWS = IndexSplits(100)
 FILES = FileSplits(("*.txt",), False, None)
@@ -20,8 +21,14 @@ class Cluster(Transcript):
 
     core: DispatcherCore
 
-    def __init__(self, source: SplitSource = ROWS, busy: bool = True, addresses: tuple[str, ...] = ()) -> None:
-        super().__init__(DispatcherCore(1, DispatcherTimes(), addresses))
+    def __init__(
+        self,
+        source: SplitSource = ROWS,
+        busy: bool = True,
+        addresses: tuple[str, ...] = (),
+        times: DispatcherTimes = TIMES,
+    ) -> None:
+        super().__init__(DispatcherCore(1, times, addresses))
         description = m.DatasetDescription(DIGEST, "print", (source,), "", None, -2, None, "3.11", "0")
         self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
         if busy:
@@ -227,6 +234,17 @@ def test_a_dispatcher_that_hears_nobody_gives_nobody_up() -> None:
         cluster.wait(1.0)
         cluster.hear("l", m.ClientHeartbeat("l", 0, 0, {}))
     assert set(cluster.core.state.client_iteration) == {"l"}
+
+
+def test_a_dead_client_keeps_no_job_where_workers_speak_rarely() -> None:
+    """Time between two heartbeats of workers is none in which the dispatcher was cut off."""
+    cluster = Cluster(busy=False, times=DispatcherTimes(client_timeout=2.0, gc_timeout=5.0))
+    cluster.join("w")
+    cluster.hear("k", m.OpenIteration("k", m.JobParameters("job", "dataset", "OFF"), 0))
+    for _ in range(9):
+        cluster.wait(1.2)
+        cluster.hear("w", m.WorkerHeartbeat("w", (), ()))
+    assert not cluster.core.state.jobs
 
 
 def test_a_client_that_reads_from_a_worker_is_not_gone() -> None:

@@ -648,7 +648,8 @@ def test_time_in_which_nobody_was_heard_is_forgiven() -> None:
     desk = Desk()
     for client in ("k", "l"):
         desk.open(client)
-    desk.jobs.forgive(100.0, 100.0)
+    for now in (0.0, 100.0):
+        desk.jobs.listen(now)
     desk.go_on("l", 100.0, 114.0)
     desk.jobs.expire(114.0, TIMEOUT)
     assert desk.out.state.iterations[2000].clients == {"k", "l"}

@@ -105,6 +105,17 @@ def test_who_listens_anew_has_missed_nothing() -> None:
     """What is known to have been lost otherwise is not discounted twice."""
     leases, shared = Leases(TIMEOUT), iteration(clients=2)
     leases.spoke(shared, 0.0)
-    leases.listen(100.0)
+    assert leases.listen(0.0) == 0.0
+    assert leases.listen(100.0) == 100.0
     assert leases.hears(shared, 104.0)
     assert leases.spoke(shared, 104.0) == 0.0
+
+
+def test_where_only_workers_speak_their_pauses_tell_nothing() -> None:
+    """A dead client's job is collected in time: it is not as if nobody were heard between any two heartbeats."""
+    leases = Leases(TIMEOUT)
+    assert leases.listen(0.0) == 0.0
+    leases.tells(Roster(), m.WorkerHeartbeat("w", (), (), every=6.0), 0.0)
+    assert leases.listen(6.0) == 0.0
+    assert leases.listen(17.0) == 0.0
+    assert leases.listen(29.0) == 12.0

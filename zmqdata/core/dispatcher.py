@@ -21,7 +21,7 @@ from zmqdata.core.deaths import Deaths
 from zmqdata.core.hosting import Hosting
 from zmqdata.core.jobs import Jobs
 from zmqdata.core.limits import MOST_CHARACTERS, MOST_WORKERS, too_long, too_many
-from zmqdata.core.liveness import Hearing, Roster
+from zmqdata.core.liveness import Roster
 from zmqdata.core.outbox import Outbox
 from zmqdata.core.placement import MOST_STREAMS, Placement, WorkerFacts
 from zmqdata.core.places import Places
@@ -134,7 +134,6 @@ class DispatcherCore:
         self.taking_back = TakingBack(self.out, self.workers, self.hosting.facts, self._request_splits)
         self.hosting.hosted = self.taking_back.hosted
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
-        self._hearing = Hearing(times.client_timeout / 2)
         self._applied: dict[str, float] = {}
         self._ticked: float | None = None
         self._asked: float = 0.0
@@ -180,7 +179,6 @@ class DispatcherCore:
         self.out.commit(
             u.BeginLifeUpdate(state.life + 1, state.seed, state.next_dataset, state.next_iteration, state.next_task)
         )
-        self._hearing.heard(now)
         self.places.restore(state.places, {worker.address for worker in state.workers.values()})
         patience = max(self.times.worker_timeout, LEAST_RETURN) - self.times.disconnect_grace
         for worker in state.workers:
@@ -204,7 +202,7 @@ class DispatcherCore:
         """Takes an event noticed at ``now`` (seconds of a clock that never goes back); returns what to do."""
         if isinstance(event, c.Received):
             if isinstance(event.message, REGULAR):
-                self._listen(now)
+                self.jobs.listen(now)
             handler = self._handlers.get(type(event.message))
             if handler is not None:
                 handler(event.peer, event.message, now)
@@ -217,12 +215,6 @@ class DispatcherCore:
             self._answers[type(event)](event, now)
         self.hosting.lists.push(now)
         return self.out.drain()
-
-    def _listen(self, now: float) -> None:
-        """A worker or a client speaks. Time in which none did tells of no client that it is gone: we were cut off."""
-        lost = self._hearing.heard(now)
-        if lost:
-            self.jobs.forgive(lost, now)
 
     # --- time
 

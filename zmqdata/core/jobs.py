@@ -231,7 +231,7 @@ class Jobs:
             self._refuse_unknown(peer, beat.client, beat.client in self.out.state.departed)
             return
         self.leases.heard(beat)
-        self._listen(iteration, now)
+        self._listen_to(iteration, now)
         self.clients.heard(beat.client, peer, now)
         self.absent.discard(beat.client)
         self.count(iteration, beat.client, beat.delivered, beat.repeats)
@@ -246,18 +246,19 @@ class Jobs:
         lease = self.leases.grant(iteration)
         self.out.send(peer, m.ClientHeartbeatAnswered(beat.client, beat.report, task_list, beat.beat, lease))
 
-    def _listen(self, iteration: Iteration, now: float) -> None:
+    def _listen_to(self, iteration: Iteration, now: float) -> None:
         """A client is heard: time in which none of its iteration was does not count against the others."""
         lost = self.leases.spoke(iteration, now)
         if lost:
             self.clients.forgive(lost, now, iteration.clients)
             self.absent -= iteration.clients
 
-    def forgive(self, seconds: float, now: float) -> None:
-        """Discounts time in which nobody at all was heard."""
-        self.clients.forgive(seconds, now)
-        self.absent.clear()
-        self.leases.listen(now)
+    def listen(self, now: float) -> None:
+        """A worker or a client speaks. Time in which none did tells of no client that it is gone: we were cut off."""
+        lost = self.leases.listen(now)
+        if lost:
+            self.clients.forgive(lost, now)
+            self.absent.clear()
 
     def _refuse_unknown(self, peer: Peer, client: str, was_ours: bool) -> None:
         """NotFoundError, as in tf.data, to those that were ours; the others are a former dispatcher's clients."""

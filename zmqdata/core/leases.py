@@ -33,6 +33,7 @@ class Leases:
         self.timeout = timeout
         self._late = 2 * USUAL_PAUSE
         self._aware: set[str] = set()
+        self._anybody = Hearing(timeout / 2)
         self._hearing: dict[int, Hearing] = {}
 
     def grant(self, iteration: Iteration) -> Lease:
@@ -72,10 +73,16 @@ class Leases:
         quiet = self._hearing_of(iteration).heard(now)
         return 0.0 if self.grant(iteration).free else quiet
 
-    def listen(self, now: float) -> None:
-        """Begins to listen anew, to the clients of all iterations."""
-        for hearing in self._hearing.values():
+    def listen(self, now: float) -> float:
+        """A worker or a client speaks. Returns for how many seconds nobody at all did, if for too many.
+
+        Where no client is left, only workers speak, however rarely: such pauses are none.
+        """
+        self._anybody.patience = max(self.timeout / 2, self._late)
+        quiet = self._anybody.heard(now)
+        for hearing in self._hearing.values() if quiet else ():
             hearing.heard(now)
+        return quiet
 
     def hears(self, iteration: Iteration, now: float) -> bool:
         """Whether any client of an iteration is there to be given what silent ones hold."""
@@ -87,6 +94,7 @@ class Leases:
 
     def resume(self, iterations: Iterable[Iteration], now: float) -> None:
         """A former dispatcher has told those that shared an iteration so."""
+        self._anybody.heard(now)
         for iteration in iterations:
             self._hearing_of(iteration).heard(now)
             if len(iteration.clients) > 1:
