@@ -770,6 +770,24 @@ def test_a_worker_leaves_after_its_tasks() -> None:
     assert host.core.draining.done
 
 
+def test_a_copy_that_nobody_reads_to_its_end_keeps_no_worker() -> None:
+    """Its job may be kept for long for readers that come later, and another copy does as well for them."""
+    host = Host(hosting=False, max_tasks=1)
+    host.hear(D, m.WorkerRegistered("w"))
+    host.hear(D, m.HostTask(structs.replace(definition(), processing_mode="OFF")))
+    host.host(2)
+    host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
+    host.link()
+    host.grant(1)
+    host.make(0, count=2)
+    host.hear(D, m.DropTask(2, 1))
+    host.feed(c.Exhausted(1, 1, 2))
+    assert not host.core.draining.begun
+    host.hear("k", m.CloseLink("k-1"))
+    assert host.core.draining.worn
+    assert host.core.draining.done
+
+
 # --- whom elements are for
 
 

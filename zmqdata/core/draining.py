@@ -55,6 +55,7 @@ class Draining:
     def look(self, now: float, tasks: Collection[TaskDefinition]) -> None:
         """It may leave when it hosts nothing that would go on elsewhere, or has waited for long enough.
 
+        ``tasks``: what is here, but for copies that have ended and that nobody reads.
         Who has had enough tasks does not begin to leave while there is a copy of the input, which would begin anew.
         """
         if self._max_tasks and self.tasks >= self._max_tasks and not self.begun and all(map(outlives_host, tasks)):

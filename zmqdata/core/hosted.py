@@ -18,6 +18,7 @@ from zmqdata.core.feeds import SplitFeed
 from zmqdata.core.inband import news_for
 from zmqdata.core.lanes import RoundRobin
 from zmqdata.core.streams import Portion, Stream
+from zmqdata.core.targets import outlives_host
 from zmqdata.core.window import Windowed
 from zmqdata.decisions import Decisions
 
@@ -76,6 +77,12 @@ class HostedTask:
         return bool(self.agreement.waiting) or any(
             not self.dealing.has_all(stream) for stream in self.dealing.streams.values()
         )
+
+    @property
+    def is_spent_copy(self) -> bool:
+        """Whether it is a copy of the input that has come to its end and that nobody reads: losing it is no loss."""
+        read = any(stream.open for stream in self.dealing.streams.values())
+        return self.total is not None and not read and not outlives_host(self.definition)
 
     def add(self, made: c.Produced, now: float) -> None:
         """Takes a block that was made."""

@@ -111,7 +111,7 @@ class WorkerCore:
         handler = self._handlers.get(type(event))
         if handler is not None and not self.agreeing.holds(event):
             handler(event, now)
-        self.draining.look(now, self._definitions)
+        self.draining.look(now, [task.definition for task in self.tasks.values() if not task.is_spent_copy])
         commands, self._commands = self._commands, []
         return commands
 
