@@ -26,10 +26,6 @@ MISSED_BEATS = 3.0
 """Seconds in which a client that is there has spoken, whatever ``client_timeout`` is."""
 
 
-LATE = 2.0
-"""Seconds that a worker's word of whom it has heard may be on its way, by which it seems to be later than it was."""
-
-
 class Coordination:
     """Leads the consumers of all coordinated jobs.
 
@@ -77,14 +73,13 @@ class Coordination:
         The only consumer may be out of our reach, and go on by what workers hear.
         """
         member = self.clients.members.get(holder)
-        vouched = member is not None and self.leases.is_vouched_for(member, now)
         unreachable = None if member is None else member.unreachable
         lost = holder in self.absent or (unreachable is not None and now - unreachable >= self.grace)
-        if member is None or (lost and not vouched):
+        if member is None or (lost and not self.leases.is_vouched_for(member, now)):
             self._successors.pop(ask.client, None)
             return True
         since = self._successors.setdefault(ask.client, now)
-        if member.spoke > since or (vouched and member.seen > since + LATE):
+        if self.leases.has_given_sign(member, since, now):
             del self._successors[ask.client]
             self.out.refuse(peer, ask.client, FailedPreconditionError, self._taken(ask))
         else:

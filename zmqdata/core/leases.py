@@ -14,12 +14,12 @@ from zmqdata.messages import ClientHeartbeat, Lease, WorkerHeartbeat
 
 SHARE = 0.9
 """How much of the time-out a client is told, so that a clock which is slow by less than a tenth does no harm."""
-
-
 USUAL_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 """Seconds between two heartbeats of a worker: so old is what we know of clients that it hears, or twice if one is lost.
 """
+UNDER_WAY = 2.0
+"""Seconds that a worker's word of whom it has heard may be on its way, by which that seems to be later than it was."""
 
 
 class Leases:
@@ -62,7 +62,11 @@ class Leases:
 
     def is_vouched_for(self, member: Member, now: float) -> bool:
         """Whether a client that believes to be alone goes on without us: a worker has heard it lately."""
-        return member.name not in self._aware and now - member.seen < self._late + 1.0
+        return member.name not in self._aware and now - member.seen < self._late + UNDER_WAY
+
+    def has_given_sign(self, member: Member, since: float, now: float) -> bool:
+        """Whether a client has truly been heard since a moment, by us or by who vouches for it."""
+        return member.spoke > since or (self.is_vouched_for(member, now) and member.seen > since + UNDER_WAY)
 
     def spoke(self, iteration: Iteration, now: float) -> float:
         """Notes that a client of an iteration is heard. Returns for how many seconds none was, if for too many.

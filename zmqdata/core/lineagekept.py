@@ -66,13 +66,9 @@ class LineageKept:
             task = self.tasks[news.task] = KeptTask(news.origin, ledger)
             is_complete = not any(news.bases)
         else:
-            is_complete = all(
-                first <= ledger.length or not entries
-                for ledger, first, entries in zip(task.ledger, news.bases, news.ledger, strict=False)
-            )
-            for source, one in enumerate(zip(news.bases, news.ledger, strict=False)):
-                if source < len(task.ledger):
-                    self._join(source, task.ledger[source], *one)
+            told = enumerate(zip(task.ledger, news.bases, news.ledger, strict=False))
+            joined = [self._join(source, *one) for source, one in told]
+            is_complete = all(joined)
         if news.origin is not None:
             task.origin = news.origin
         task.decisions.take(news.first_decision, news.decisions)
@@ -82,14 +78,17 @@ class LineageKept:
         self.trim(news.task, delivered)
         return is_complete
 
-    def _join(self, source: int, ledger: Ledger, first: int, entries: Sequence[Split]) -> None:
-        """Puts what is known and what is told together. One of them may go further back, and one may go further."""
+    def _join(self, source: int, ledger: Ledger, first: int, entries: Sequence[Split]) -> bool:
+        """Puts what is known and what is told together; False when something between them is missing.
+
+        One of them may go further back, and one may go further.
+        """
         if not entries:
-            return
+            return True
         if first > ledger.length:  # nobody needs what came before, or it would have been told
             self._count_gone(source, ledger.entries)
             ledger.entries, ledger.base = list(entries), first
-            return
+            return False
         both = min(ledger.length, first + len(entries)) - 1
         if both >= max(first, ledger.base):
             ledger.entries[both - ledger.base] = max(
@@ -99,6 +98,7 @@ class LineageKept:
         if first < ledger.base:
             ledger.entries[:0] = entries[: ledger.base - first]
             ledger.base = first
+        return True
 
     def know(self, task: int, origin: m.Origin) -> None:
         """There is a task, of which nothing is needed to go on if nothing was told."""
