@@ -1,0 +1,48 @@
+"""Facts about peers that use a name which another one has, whose connections a server cannot hear."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+
+import pytest
+import zmq
+
+from benchmarks.attackers import with_key
+from tests.hostile.conftest import Service, check_serves, endpoints, wait_until
+from zmqdata import Dataset
+from zmqdata.transport.entrance import MOST_UNHEARD_BYTES
+from zmqdata.transport.keys import own_key
+
+COUNT = 5_000
+PATIENCE = 30.0
+LARGE = bytes(900_000)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a connection has carried")
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["dispatcher", "worker"])
+@pytest.mark.parametrize("mode", ["distributed_epoch", "parallel_epochs"])
+def test_a_server_that_listens_anew_loses_nothing(
+    service: Service, caplog: pytest.LogCaptureFixture, mode: str, which: int
+) -> None:
+    """Whoever reads meanwhile gets everything once: all connect again, and no worker, client or task is given up."""
+    endpoint = endpoints(service)[which]
+    elements = iter(service.read(Dataset.range(COUNT), mode, job_name="read", max_outstanding_requests=2))
+    found = [int(next(elements)) for _ in range(100)]
+    with (
+        zmq.Context() as context,
+        closing(with_key(context, endpoint, own_key(), name=b"x")) as first,
+        closing(with_key(context, endpoint, own_key(), name=b"x")) as second,
+    ):
+        first.send_multipart([b"ZD1", b"it is me"])
+        for _ in range(MOST_UNHEARD_BYTES // len(LARGE) + 2):
+            for socket in (first, second):
+                assert socket.poll(PATIENCE * 1000, zmq.POLLOUT)
+                socket.send_multipart([b"ZD1", LARGE], copy=False)
+        wait_until(lambda: "Listening anew" in caplog.text, "the server to listen anew", PATIENCE)
+    found += [int(element) for element in elements]
+    assert sorted(found) == sorted(list(range(COUNT)) * (1 if mode == "distributed_epoch" else 2))
+    assert "is gone" not in caplog.text
+    assert "is lost" not in caplog.text
+    check_serves(service)
