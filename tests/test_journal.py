@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from zmqdata import updates as u
 from zmqdata.errors import DataLossError, FailedPreconditionError
-from zmqdata.journal import MARK, SNAPSHOT_RECORD, JournalEncoder, Replay, read_journal
+from zmqdata.journal import MARK, SEARCHED, SNAPSHOT_RECORD, JournalEncoder, Replay, read_journal
 
 SALT = 0x1234_5678
 SNAPSHOT: list[u.AnyUpdate] = [u.BeginLifeUpdate(1, 7, 1000, 2000, 4000)]
@@ -83,6 +83,18 @@ def test_a_flipped_bit_is_never_believed(at: int) -> None:
             read(bytes(broken))
     else:
         assert read(bytes(broken)) == (Replay(3, 4, len(CONTENT) - ENDS[-2]), up_to(2))
+
+
+@pytest.mark.parametrize("beyond", range(-30, 30, 7))
+def test_damage_is_found_however_far_the_next_record_is(beyond: int) -> None:
+    """A record of a megabyte is damaged, and a small one follows, at whatever place of those looked at together."""
+    encoder = JournalEncoder(SALT)
+    start = encoder.begin([])
+    large = encoder.turn([u.CloseClientUpdate("x" * (SEARCHED + beyond))])
+    content = bytearray(start + large + encoder.turn(TURNS[1]))
+    content[len(start) + 40] ^= 1
+    with pytest.raises(DataLossError, match=f"valid ones follow it at offset {len(start + large)}"):
+        read(bytes(content))
 
 
 def test_zeros_at_the_end_are_a_torn_write() -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from zmqdata.errors import DataLossError, FailedPreconditionError
 from zmqdata.updates import AnyUpdate, Update
@@ -32,6 +33,9 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 SNAPSHOT_RECORD = 1_000
 """Most updates in a record of a snapshot."""
+
+SEARCHED = 1 << 20
+"""So many places are looked at together for where a record may begin."""
 
 _HEAD = struct.Struct("<II")
 _SEQUENCE = struct.Struct("<Q")
@@ -194,10 +198,14 @@ def _valid_at(content: memoryview, offset: int, salt: int) -> tuple[int, memoryv
 def _find_valid(content: memoryview, offset: int, salt: int, sequence: int) -> int | None:
     """Where the next valid record behind a damaged one begins."""
     most = sequence + (len(content) - offset) // _START + 1
-    for at in range(offset, len(content) - _START + 1):
-        # Cheap first: a checksum at every byte of a long tail would take for ever.
-        if sequence <= _SEQUENCE.unpack_from(content, at + _HEAD.size)[0] <= most and _valid_at(content, at, salt):
-            return at
+    end = len(content) - _START + 1
+    for begin in range(offset, end, SEARCHED):
+        # Cheap first, and for many bytes at a time: a checksum at every byte of a long tail would take for ever.
+        places = min(SEARCHED, end - begin)
+        numbers = np.ndarray((places,), "<u8", content, begin + _HEAD.size, strides=(1,))
+        for at in np.flatnonzero((numbers >= sequence) & (numbers <= most)).tolist():
+            if _valid_at(content, begin + at, salt):
+                return int(begin + at)
     return None
 
 
