@@ -197,13 +197,14 @@ def _valid_at(content: memoryview, offset: int, salt: int) -> tuple[int, memoryv
 
 def _find_valid(content: memoryview, offset: int, salt: int, sequence: int) -> int | None:
     """Where the next valid record behind a damaged one begins."""
-    most = sequence + (len(content) - offset) // _START + 1
+    most = (len(content) - offset) // _START + 1  # so many records at most are damaged
     end = len(content) - _START + 1
     for begin in range(offset, end, SEARCHED):
         # Cheap first, and for many bytes at a time: a checksum at every byte of a long tail would take for ever.
         places = min(SEARCHED, end - begin)
         numbers = np.ndarray((places,), "<u8", content, begin + _HEAD.size, strides=(1,))
-        for at in np.flatnonzero((numbers >= sequence) & (numbers <= most)).tolist():
+        ahead = numbers - sequence  # of what lies behind: very far, as nothing is below zero
+        for at in np.flatnonzero(np.less_equal(ahead, most)).tolist():
             if _valid_at(content, begin + at, salt):
                 return int(begin + at)
     return None
