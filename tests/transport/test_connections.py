@@ -27,7 +27,7 @@ class Ends:
         self._context = self._stack.enter_context(sockets.new_context())
         self.router, self._endpoint = sockets.control_router(self._context, "tcp://127.0.0.1:0", 10_000)
         self._stack.enter_context(closing(self.router))
-        self.connections = Connections(int(self._endpoint.rpartition(":")[2]), silence)
+        self.connections = Connections(int(self._endpoint.rpartition(":")[2]), silence, SIZE)
 
     def join(self, **options: object) -> tuple[bytes, zmq.Socket[bytes]]:
         dealer = self._stack.enter_context(closing(self._context.socket(zmq.DEALER)))

@@ -63,7 +63,7 @@ class Connections:
         max_bytes: the largest message.
     """
 
-    def __init__(self, port: int, silence: float, max_bytes: int = 0) -> None:
+    def __init__(self, port: int, silence: float, max_bytes: int) -> None:
         self._port = port
         self._max_bytes = max_bytes
         self._seen: dict[int, tuple[float, int]] = {}

@@ -17,8 +17,8 @@ import zmq
 
 from zmqdata.endpoints import split_address
 from zmqdata.transport import sockets
-from zmqdata.transport.connections import Connections
-from zmqdata.transport.handshakes import Strangers
+from zmqdata.transport.connections import LOOK_EVERY, Connections
+from zmqdata.transport.handshakes import Arrivals
 from zmqdata.transport.keys import Key
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
@@ -38,7 +38,6 @@ CALM = 600.0
 """Seconds after which the last time counts no more."""
 COMING_BACK = 30.0
 """Seconds in which peers connect again, that we cannot reach until they have said something."""
-LOOK_EVERY = 1.0
 SHARE = 20
 """To look takes a twentieth of our time at most, however many connections there are."""
 TRY_AGAIN = 0.02
@@ -126,7 +125,7 @@ class Entrance:
         self._context, self._loop, self._rejects, self._hear = context, loop, rejects, hear
         self._options = (silence_ms, max_bytes, key)
         self._socket: zmq.Socket[bytes] | None = None
-        self._strangers: Strangers | None = None
+        self._arrivals: Arrivals | None = None
         self._made_anew = self._look_at = -math.inf
         self._pause = PAUSE
         self._tries = 0
@@ -137,13 +136,13 @@ class Entrance:
         socket, bound = sockets.control_router(self._context, endpoint, silence_ms, max_bytes, key)
         guests = Guests()
         try:
-            strangers = Strangers(self._context, socket, self._loop, self._rejects, guests.let_in)
+            arrivals = Arrivals(self._context, socket, self._loop, self._rejects, guests.let_in)
         except zmq.ZMQError:
             socket.close(linger=0)
             raise
         port = split_address(bound.partition("://")[2])[1]
         self._connections = Connections(port, silence_ms / 1000, max_bytes)
-        self._socket, self._strangers, self._guests = socket, strangers, guests
+        self._socket, self._arrivals, self._guests = socket, arrivals, guests
         self._loop.read(socket, self._hear)
         return bound
 
@@ -228,7 +227,7 @@ class Entrance:
         """Frees the socket: nothing is sent or received any more. ``linger``: milliseconds, None: as usual."""
         if self._socket is not None:
             self._loop.forget(self._socket)
-            if self._strangers is not None:
-                self._strangers.close()
+            if self._arrivals is not None:
+                self._arrivals.close()
             self._socket.close(linger)
-            self._socket = self._strangers = None
+            self._socket = self._arrivals = None

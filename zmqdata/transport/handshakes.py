@@ -101,7 +101,7 @@ class Handshakes:
         self.monitor.close(linger=0)
 
 
-class Strangers:
+class Arrivals:
     """Listens to who comes to one socket of a server: who is let in, and who cannot even say which key it has.
 
     libzmq does not tell from where they come. A flood of them is heard no more often than others: what is not heard yet
@@ -112,7 +112,7 @@ class Strangers:
         socket: a server's; close this before it.
         loop: polls.
         rejects: counts them.
-        let_in: called for each that is no stranger.
+        let_in: called for each that is let in.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Strangers:
         let_in: Callable[[], None],
     ) -> None:
         self._socket, self._loop, self._rejects, self._let_in = socket, loop, rejects, let_in
-        address = f"inproc://strangers-{id(self)}"
+        address = f"inproc://arrivals-{id(self)}"
         socket.monitor(address, _MISMATCH | _DONE)
         self._monitor = context.socket(zmq.PAIR)
         self._monitor.set(zmq.LINGER, 0)
