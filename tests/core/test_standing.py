@@ -227,6 +227,22 @@ def test_splits_that_were_given_up_before_they_were_told_are_asked_for() -> None
     assert one.asks == 1
 
 
+@pytest.mark.parametrize("entries", [(), (Split(0, 20, 30),)])
+def test_an_entry_that_was_told_in_part_and_then_given_up_is_asked_for(entries: tuple[Split, ...]) -> None:
+    """A host that begins right behind it does not say how far it was started at the host before."""
+    one = standing(Reading(None, lambda command: None))
+    one.begin(m.IterationOpened("k", 1, m.TaskList(1, (), False)))
+    told = msgspec.structs.replace(lineage(7000, 0, 2), ledger=((Split(0, 0, 10), Split(0, 10, 13)),), states=())
+    one.take(told)
+    more = msgspec.structs.replace(told, origin=None, bases=(1,), ledger=((Split(0, 10, 17),),))
+    one.take(more)
+    assert one.is_whole
+    one.take(msgspec.structs.replace(more, bases=(2,), ledger=((Split(0, 20, 24),),)))
+    assert one.is_whole
+    one.take(msgspec.structs.replace(told, bases=(3,), ledger=(entries,), attempt=2))
+    assert (one.asks, one.is_behind) == (1, True)
+
+
 def test_who_joins_where_entries_were_given_up_asks_which() -> None:
     """What the dispatcher said as it joined may be older; what its own state says is not asked for."""
     reading = Reading(None, lambda command: None)

@@ -67,7 +67,7 @@ class LineageKept:
             is_complete = not any(news.bases)
         else:
             told = enumerate(zip(task.ledger, news.bases, news.ledger, strict=False))
-            joined = [self._join(source, *one) for source, one in told]
+            joined = [self._join(source, *one, begins=news.origin is not None) for source, one in told]
             is_complete = all(joined)
         if news.origin is not None:
             task.origin = news.origin
@@ -78,17 +78,19 @@ class LineageKept:
         self.trim(news.task, delivered)
         return is_complete
 
-    def _join(self, source: int, ledger: Ledger, first: int, entries: Sequence[Split]) -> bool:
-        """Puts what is known and what is told together; False when something between them is missing.
+    def _join(self, source: int, ledger: Ledger, first: int, entries: Sequence[Split], *, begins: bool) -> bool:
+        """Puts what is known and what is told together; False when something between them may be missing.
 
-        One of them may go further back, and one may go further.
+        One of them may go further back, and one may go further. The last entry that is known was told as far as it was
+        started: a host whose stream ``begins`` behind it does not say how much of it was started after that.
         """
+        is_complete = first < ledger.length or (first == ledger.length and not (begins and first))
         if not entries:
-            return True
+            return is_complete
         if first > ledger.length:  # nobody needs what came before, or it would have been told
             self._count_gone(source, ledger.entries)
             ledger.entries, ledger.base = list(entries), first
-            return False
+            return is_complete
         both = min(ledger.length, first + len(entries)) - 1
         if both >= max(first, ledger.base):
             ledger.entries[both - ledger.base] = max(
@@ -98,7 +100,7 @@ class LineageKept:
         if first < ledger.base:
             ledger.entries[:0] = entries[: ledger.base - first]
             ledger.base = first
-        return True
+        return is_complete
 
     def know(self, task: int, origin: m.Origin) -> None:
         """There is a task, of which nothing is needed to go on if nothing was told."""
