@@ -91,10 +91,23 @@ def test_a_forked_child_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
-    """A file in the place of the folder is told by its name."""
+    """A file in the place of the folder is told by its name, and what to do."""
     (tmp_path / "work").touch()
-    with pytest.raises(OSError, match="work"):
+    with pytest.raises(OSError, match=r"as work_dir \(File exists\)\. .* another folder") as raised:
         WorkDirLock(tmp_path / "work")
+    assert raised.value.filename == str(tmp_path / "work")
+
+
+def test_a_full_disk_is_told_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's own error names no file there."""
+
+    def fail(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.pwrite", fail)
+    with pytest.raises(OSError, match=r"work_dir \(No space left on device\)") as raised:
+        WorkDirLock(tmp_path)
+    assert raised.value.filename == str(tmp_path)
 
 
 # --- the file

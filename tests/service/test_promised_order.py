@@ -147,7 +147,7 @@ def test_one_client_reads_at_a_time(service: Service) -> None:
     """A second reader of the job is refused while the first one lives."""
     first = iter(ordered(service.target, Dataset.range(10**4), job_name="job"))
     next(first)
-    with pytest.raises(FailedPreconditionError, match="current round has already reached"):
+    with pytest.raises(FailedPreconditionError, match="One client at a time reads a job whose order is promised"):
         next(iter(ordered(service.target, Dataset.range(10**4), job_name="job")))
 
 

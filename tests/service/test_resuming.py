@@ -15,6 +15,7 @@ import pytest
 import zmqdata
 from zmqdata import Dataset, LocalCluster
 from zmqdata import messages as m
+from zmqdata.errors import FailedPreconditionError
 from zmqdata.testing.cluster import await_condition
 
 
@@ -464,3 +465,19 @@ def test_what_a_reader_had_that_has_left_does_not_come_again() -> None:
     with LocalCluster(num_workers=1, in_process=True) as cluster:
         after = gone_on(dataset(cluster), state)
     assert numbers(had[0]) + numbers(had[1]) + numbers(after) == Counter(range(600))
+
+
+def test_a_difference_in_what_workers_run_is_shown() -> None:
+    """Also of operations above those that are the same; that nothing loads such a state is said with it."""
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+
+        def read(dataset: Dataset) -> Dataset:
+            return dataset.apply(zmqdata.distribute("distributed_epoch", cluster.target))
+
+        _, state = stopped(read(Dataset.range(100).map(lambda x: x)), 1)
+        other = iter(read(Dataset.range(100).shuffle(10).map(lambda x: x)))
+        with pytest.raises(FailedPreconditionError, match=r"\n\+ +└─ shuffle\(buffer_size=10") as refusal:
+            other.load_state_dict(state)
+        assert "only where what its workers run is the same" in str(refusal.value)
+        with pytest.raises(FailedPreconditionError, match="The state belongs to another pipeline"):
+            other.load_state_dict(state, strict=False)

@@ -46,7 +46,8 @@ class ServiceBookmark(Bookmark):
             raise FailedPreconditionError(
                 f"the state of the distributed dataset has {len(encoded) / 1e6:.1f} MB, and could not be loaded again: "
                 f"a dispatcher takes {MOST_BYTES / 1e6:.1f} MB. It holds that of each task, with 4 bytes for each "
-                "element in the buffer of a shuffle. Use a smaller buffer_size, or fewer tasks (num_tasks)"
+                "element in the buffer of a shuffle. Use a smaller buffer_size, or fewer tasks: fewer workers, or "
+                "num_tasks with deterministic=True"
             )
         return encoded
 

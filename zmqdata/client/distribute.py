@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 DISPATCHER_TIMEOUT = 3600.0
 CONSUMER_TIMEOUT = 300.0
-NUM_TASKS = 16
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -182,7 +181,7 @@ def distribute(
     finite: str | None = None,
     consumer_timeout: float = CONSUMER_TIMEOUT,
     deterministic: bool = False,
-    num_tasks: int = NUM_TASKS,
+    num_tasks: int | None = None,
     on_poison: str = "fail",
     task_timeout: float | None = None,
     placement: str = "service",
@@ -229,7 +228,7 @@ def distribute(
             every run. One client reads the job, or the consumers of a coordinated one; ours.
         num_tasks: for ``deterministic=True``, into how many tasks the work is divided: split k goes to task k modulo
             ``num_tasks``, and one element of each task comes in turn. No more workers than that can take part, and so
-            many times the buffers of the pipeline are held; ours.
+            many times the buffers of the pipeline are held. None: 16; ours.
         on_poison: what becomes of an element at which the process of a worker has died three times: ``"fail"`` (the
             iteration ends with a ``PipelineError`` that names it) or ``"skip"`` (it is left out, and told in the
             iterator's ``quarantine`` and in the logs of dispatcher and worker). ``docs/poison.md`` says which
@@ -369,7 +368,7 @@ def from_dataset_id(
     finite: str | None = None,
     consumer_timeout: float = CONSUMER_TIMEOUT,
     deterministic: bool = False,
-    num_tasks: int = NUM_TASKS,
+    num_tasks: int | None = None,
     on_poison: str = "fail",
     task_timeout: float | None = None,
     allow_objects: bool = True,

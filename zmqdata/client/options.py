@@ -21,6 +21,8 @@ TRANSPORTS = {
     "local": ("local",),
 }
 MOST_COUNT = 2**53
+NUM_TASKS = 16
+"""Of a job that promises an order, unless said otherwise."""
 TARGETS = ("AUTO", "ANY", "LOCAL")
 PLACEMENTS = ("service", "auto")
 
@@ -262,16 +264,21 @@ def _checked_tasks(deterministic: object, num_tasks: object, policy: ShardingPol
     """The number of tasks of a job that promises an order; None of others."""
     if not isinstance(deterministic, bool):
         raise ValueError(f"`deterministic` must be True or False, got {deterministic!r}")
-    if type(num_tasks) is not int or not 1 <= num_tasks <= MOST_TASKS:
-        raise ValueError(f"`num_tasks` must be an integer from 1 to {MOST_TASKS}, got {num_tasks!r}")
+    if num_tasks is not None and (type(num_tasks) is not int or not 1 <= num_tasks <= MOST_TASKS):
+        raise ValueError(f"`num_tasks` must be an integer from 1 to {MOST_TASKS} or None, got {num_tasks!r}")
     if not deterministic:
+        if num_tasks is not None:
+            raise InvalidArgumentError(
+                f"num_tasks={num_tasks} without deterministic=True: only where an order is promised is the number of "
+                "tasks fixed; elsewhere each worker has one. Give deterministic=True, or leave num_tasks out"
+            )
         return None
     if policy is ShardingPolicy.OFF:
         raise InvalidArgumentError(
             "deterministic=True needs a policy that divides the input among tasks, got ShardingPolicy.OFF, under which "
             "each worker reads all of it: use ShardingPolicy.DYNAMIC"
         )
-    return num_tasks
+    return NUM_TASKS if num_tasks is None else num_tasks
 
 
 def _check_cache(cache: object, job_name: object) -> None:

@@ -91,6 +91,13 @@ class Coordination:
         consumer = ask.reader.consumer_index
         assert rounds is not None
         assert consumer is not None
+        if ask.job.num_tasks is not None and ask.job.num_consumers == 1:
+            return (
+                f"Job {ask.job.name} is read by another client, which has taken {rounds.steps[consumer]} elements. One "
+                "client at a time reads a job whose order is promised (deterministic=True): another one can when that "
+                "one has closed its iterator or has died. Give num_consumers and consumer_index to have several read "
+                "it in step, or another job_name to read from the beginning."
+            )
         return (
             f"Consumer {consumer} of job {ask.job.name} is read by another client, whose current round has already "
             f"reached {rounds.steps[consumer]}. Each consumer_index is for one client at a time: it can be taken over "

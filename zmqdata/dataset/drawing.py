@@ -11,6 +11,7 @@ import numpy as np
 import optree
 
 from zmqdata.nodes import Node
+from zmqdata.pipelines.fingerprints import nodes_in_order
 from zmqdata.specs import TensorSpec, is_list, map_structure
 
 _PLAIN = (bool, int, float, str, bytes, type(None), TensorSpec)
@@ -85,9 +86,22 @@ class _Shown:
         return self._text
 
 
+def shipped_in(node: Node) -> list[tuple[str, Node]]:
+    """The pipelines within a pipeline that other processes run, each with what it is of what."""
+    return [
+        (f"{name} of {inner.operation}", value)
+        for inner in nodes_in_order(node)
+        for name, value in (inner.characteristics or {}).items()
+        if isinstance(value, Node)
+    ]
+
+
 def parameter_lines(node: Node) -> list[str]:
-    """What two pipelines are compared by: the tree with all parameters."""
-    return tree_lines(node, parameter_line)
+    """What two pipelines are compared by: the tree with all parameters, then what is run elsewhere for it."""
+    lines = tree_lines(node, parameter_line)
+    for what, inner in shipped_in(node):
+        lines += [f"{what}:", *(f"   {line}" for line in parameter_lines(inner))]
+    return lines
 
 
 def difference(saved: Iterable[str], present: Iterable[str]) -> str:

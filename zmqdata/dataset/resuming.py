@@ -19,7 +19,7 @@ import msgspec
 
 from zmqdata.dataset.arguments import file_path
 from zmqdata.dataset.depth import too_deep
-from zmqdata.dataset.drawing import difference, parameter_lines
+from zmqdata.dataset.drawing import difference, parameter_lines, shipped_in
 from zmqdata.errors import (
     DataLossError,
     DataServiceError,
@@ -39,6 +39,7 @@ VERSION = 1
 
 QUARANTINE_SAVED = 100
 _MAGIC = b"zmqdata state\n"
+_SAME_THERE = ", which the service takes only where what its workers run is the same"
 
 
 class SavedState(msgspec.Struct, frozen=True):
@@ -258,7 +259,7 @@ class DatasetIterator:
             raise FailedPreconditionError(
                 "this state belongs to another pipeline (- is in the state only, + in this pipeline only):\n"
                 f"{compared}\nLoad it with the pipeline that it was saved with, or, if positions mean the same in "
-                "both, with strict=False"
+                f"both, with strict=False{_SAME_THERE if shipped_in(self._node) else ''}"
             )
         if then.code != now.code:
             warnings.warn(

@@ -11,7 +11,8 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -40,21 +41,22 @@ class WorkDirLock:
     """
 
     def __init__(self, work_dir: Path) -> None:
-        work_dir.mkdir(parents=True, exist_ok=True)
-        path = work_dir / LOCK
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with _named(work_dir):
+            work_dir.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(work_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = _holder(os.pread(self._descriptor, 4096, 0))
             os.close(self._descriptor)
             raise FailedPreconditionError(
-                f"work_dir {work_dir} is in use by another dispatcher: {holder}. Stop that one first, or give this one "
-                "a folder of its own"
+                f"work_dir {work_dir} is in use by another dispatcher: {holder}. Stop that one first (SIGTERM: one "
+                "that is killed is started again), or give this one a folder of its own"
             ) from None
         _held.add(self)
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        with _named(work_dir):
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
 
     def close(self) -> None:
         """Lets go of the folder. The file stays: who removed it could remove another's."""
@@ -65,6 +67,17 @@ class WorkDirLock:
     def abandon(self) -> None:
         """Closes a forked child's copy, as a child that kept it would hold the folder after its parent's death."""
         os.close(self._descriptor)
+
+
+@contextmanager
+def _named(work_dir: Path) -> Iterator[None]:
+    """Has the system's errors say what cannot be used, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        text = f"cannot be used as work_dir ({reason}). Give it room and rights, or choose another folder"
+        raise OSError(error.errno, text, str(work_dir)) from None
 
 
 _held: weakref.WeakSet[WorkDirLock] = weakref.WeakSet()

@@ -71,7 +71,10 @@ class ResumingScenario(Scenario):
         world.clock.after(STORM, self._keep_a_worker)
         share = int(draw.random() * len(pipeline.names()) / self.readers)
         if not self.numbered and draw.random() < 0.5:
-            world.clock.after(JOINED + draw.uniform(0.0, 2.0), self._lose_reader)
+            left = JOINED + draw.uniform(0.0, 2.0)
+            world.clock.after(left, self._lose_reader)
+            if draw.random() < 0.5:  # what it had then is known to nobody who goes on with its tasks
+                world.clock.after(left - draw.uniform(0.0, 0.5), self.kill_worker)
         world.run_until(lambda: self._have_read(share), PATIENCE)
         # What those had who have left, and what others had before somebody came, is told within a while.
         world.run_until(lambda: self.numbered or self._states_are_whole, PATIENCE)
