@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 LOCK := requirements-dev.lock
-# As many processes as there are cores, four at most: tests wait more than they compute. `ARGS=-n0` runs them in one.
-SHARED := -n auto --maxprocesses 4 --dist worksteal
+# One process more than there are cores, four at most: tests wait as long as they compute. `ARGS=-n0` runs them in one.
+PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+SHARED = -n $(PROCESSES) --dist worksteal
 
 .NOTPARALLEL:
 .PHONY: demo test test-full test-tfdata simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build locked lock audit clean bench-attacks

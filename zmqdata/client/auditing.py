@@ -36,7 +36,9 @@ def audit(service: str, job: str, timeout: float = 10.0) -> list[dict[str, Any]]
         * ``consumers``: how many elements each numbered consumer of a coordinated job has had. The only reader of a
           ``deterministic`` job is one, too.
 
-        Reports of clients are up to a second old. Of jobs that were collected the newest thousand are remembered.
+        Reports of clients are up to a second old. Of a job that goes on from a state, ``elements`` and ``consumers``
+        count what was had before it, too, the others do not. Of jobs that were collected the newest thousand are
+        remembered, by the dispatcher that collected them: one that was started again knows those that were not.
 
     Raises:
         ValueError: an argument has a wrong value; the text says what was expected.
