@@ -154,16 +154,32 @@ def test_consumers_that_are_too_far_apart_cannot_go_on() -> None:
     assert incarnation_of([consumer(0, 3, view, *later.views), later], BEGINNING)
 
 
+def begun(*entries: Split, total: int | None = None) -> list[u.AnyUpdate]:
+    """How a job goes on from the state of its only reader, who knows of one task, with such a ledger."""
+    job = msgspec.structs.replace(BEGINNING.job, num_consumers=None, finite=None)
+    task = m.TaskPart(0, 5, None, (0,), (entries,), (), ((0, 9),), total)
+    one = m.Checkpoint(1, job, "print", 0, 11, 0, m.Reader(), "me", ("me",), (), (task,), 0, ())
+    return incarnation_of([one], replace(BEGINNING, job=job))
+
+
+def cursor_of(facts: list[u.AnyUpdate]) -> tuple[int, int, tuple[Split, ...]]:
+    [cursor] = [fact for fact in facts if isinstance(fact, u.RestoreCursorUpdate)]
+    return cursor.repetition, cursor.next, cursor.returned
+
+
 def test_a_repetition_of_which_only_the_end_is_known_was_begun() -> None:
     """Its splits went to a task that has given nothing yet: a new one gets them, though all that are known ended."""
-    ends = (Split(0, 0, 100), Split(0, 100, 100), Split(1, 100, 100))
-    job = msgspec.structs.replace(BEGINNING.job, num_consumers=None, finite=None)
-    task = m.TaskPart(0, 5, None, (0,), (ends,), (), ((0, 9),), 9)
-    one = m.Checkpoint(1, job, "print", 0, 11, 0, m.Reader(), "me", ("me",), (), (task,), 0, ())
-    facts = incarnation_of([one], replace(BEGINNING, job=job))
+    facts = begun(Split(0, 0, 100), Split(0, 100, 100), Split(1, 100, 100), total=9)
     assert [fact.task for fact in facts if isinstance(fact, u.CreateTaskUpdate)] == [4000, 4001]
-    [cursor] = [fact for fact in facts if isinstance(fact, u.RestoreCursorUpdate)]
-    assert (cursor.repetition, cursor.next, cursor.returned) == (1, 0, ())
+    assert cursor_of(facts) == (1, 100, (Split(1, 0, 100),))
+
+
+def test_a_repetition_that_a_task_is_behind_was_handed_out() -> None:
+    """What no reader knows of it is handed out again, also when that task goes on to the next one before."""
+    assert cursor_of(begun(Split(0, 0, 90), Split(0, 95, 98))) == (0, 98, (Split(0, 90, 95),))
+    rest = (Split(0, 90, 95), Split(0, 98, 100))
+    assert cursor_of(begun(Split(0, 0, 90), Split(0, 95, 98), Split(0, 100, 100))) == (0, 100, rest)
+    assert cursor_of(begun(Split(0, 0, 90), Split(0, 95, 98), Split(0, 0, 0), Split(1, 0, 4))) == (1, 4, rest)
 
 
 def test_files_that_are_not_where_they_were_are_named() -> None:

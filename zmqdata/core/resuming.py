@@ -156,15 +156,20 @@ def _cursors(past: Past, new: Beginning, numbers: dict[int, int]) -> Iterator[u.
 def _cursor(past: Past, source: int, described: SplitSource, spent: dict[int, RangeSet]) -> SplitCursor:
     """Where the iteration is in a source, with the splits before that place that nobody has."""
     taken = {repetition: ranges.copy() for repetition, ranges in spent.items()}
+    over = -1
     for task in past.tasks.values():
         for split in task.ledger[source]:
-            # The end of a repetition says that it was begun, though whoever had its splits may be unknown.
+            # The end of a repetition says that all of it was handed out, though whoever had its splits may be unknown.
             ranges = taken.setdefault(split.repetition, RangeSet())
-            if not split.is_end:
+            if split.is_end:
+                over = max(over, split.repetition)
+            else:
                 ranges.add(split.start, split.stop)
     repetition = max(taken, default=0)
-    following = taken[repetition].ranges[-1][1] if taken.get(repetition) else 0
     count = described.count if isinstance(described, IndexSplits) else OPEN_END
+    following = taken[repetition].ranges[-1][1] if taken.get(repetition) else 0
+    if over == repetition and count is not None:
+        following = count
     returned = []
     for earlier in range(_oldest(spent, repetition), repetition + 1):
         stop = following if earlier == repetition or count is None else count

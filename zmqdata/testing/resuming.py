@@ -73,8 +73,8 @@ class ResumingScenario(Scenario):
         if not self.numbered and draw.random() < 0.5:
             left = JOINED + draw.uniform(0.0, 2.0)
             world.clock.after(left, self._lose_reader)
-            if draw.random() < 0.5:  # what it had then is known to nobody who goes on with its tasks
-                world.clock.after(left - draw.uniform(0.0, 0.5), self.kill_worker)
+            if draw.random() < 0.5:
+                world.clock.after(left - draw.uniform(0.0, 0.5), self._lose_workers)
         world.run_until(lambda: self._have_read(share), PATIENCE)
         # What those had who have left, and what others had before somebody came, is told within a while.
         world.run_until(lambda: self.numbered or self._states_are_whole, PATIENCE)
@@ -102,6 +102,14 @@ class ResumingScenario(Scenario):
         cores = self._reading_on
         known = [len(core.task_list.readers) == len(cores) for core in cores]
         return all(known) and all(core.standing.is_whole for core in cores)
+
+    def _lose_workers(self) -> None:
+        """All die, and others come: what a reader had that leaves meanwhile, nobody tells who goes on with its tasks."""
+        for worker in [one for one in self.before.workers if one.alive]:
+            self.before.laws.tell(worker.name, "is killed")
+            worker.die()
+        for _ in range(self.random.randint(1, 2)):
+            self.before.clock.after(self.random.uniform(0.5, 4.0), self.add_worker)
 
     def _lose_reader(self) -> None:
         """One of several dies, or closes: the others' states say what it had."""
