@@ -104,7 +104,7 @@ class ResumingScenario(Scenario):
         return all(known) and all(core.standing.is_whole for core in cores)
 
     def _lose_workers(self) -> None:
-        """All die, and others come: what a reader had that leaves meanwhile, nobody tells who goes on with its tasks."""
+        """All die, and others come: what a reader had that leaves meanwhile, nobody tells those who go on with it."""
         for worker in [one for one in self.before.workers if one.alive]:
             self.before.laws.tell(worker.name, "is killed")
             worker.die()
