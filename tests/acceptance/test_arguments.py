@@ -84,9 +84,10 @@ BAD_ARGUMENTS = [
     ("deterministic", None, "deterministic"),
     ("deterministic", 1, "deterministic"),
     ("num_tasks", 0, "num_tasks"),
-    ("num_tasks", None, "num_tasks"),
+    ("num_tasks", True, "num_tasks"),
     ("num_tasks", 2.0, "num_tasks"),
     ("num_tasks", 10**6, "num_tasks"),
+    ("num_tasks", 4, "num_tasks=4 without deterministic=True"),
 ]
 BAD_COMPRESSIONS = ["foo", "", 1, True, "auto", b"AUTO", ["lz4"], {}]
 BAD_SHIPS = ["no_module_of_this_name", ["no_module_of_this_name"], [1], 5, [""], [None], ["/no/such/folder.py"]]
