@@ -99,15 +99,17 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system's own error names no file there."""
+    """The system's own error names no file there. Who tries again is not held up by the first try."""
 
     def fail(*arguments: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("os.pwrite", fail)
-    with pytest.raises(OSError, match=r"work_dir \(No space left on device\)") as raised:
-        WorkDirLock(tmp_path)
+    with monkeypatch.context() as full:
+        full.setattr("os.pwrite", fail)
+        with pytest.raises(OSError, match=r"work_dir \(No space left on device\)") as raised:
+            WorkDirLock(tmp_path)
     assert raised.value.filename == str(tmp_path)
+    WorkDirLock(tmp_path).close()
 
 
 # --- the file

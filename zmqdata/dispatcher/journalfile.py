@@ -51,12 +51,16 @@ class WorkDirLock:
             os.close(self._descriptor)
             raise FailedPreconditionError(
                 f"work_dir {work_dir} is in use by another dispatcher: {holder}. Stop that one first (SIGTERM: one "
-                "that is killed is started again), or give this one a folder of its own"
+                "that is killed may be started again), or give this one a folder of its own"
             ) from None
         _held.add(self)
-        with _named(work_dir):
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        try:
+            with _named(work_dir):
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Lets go of the folder. The file stays: who removed it could remove another's."""
