@@ -24,6 +24,7 @@ from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.errors import DataServiceError, FailedPreconditionError
 from zmqdata.testing.cluster import await_condition, descendants, frozen, is_running
+from zmqdata.worker.child import SWITCH_SECONDS
 
 pytestmark = pytest.mark.realprocess
 
@@ -384,6 +385,13 @@ def test_a_killed_script_leaves_no_worker(tmp_path: Path) -> None:
 
 
 # --- what can be seen
+
+
+def test_pipelines_let_others_in(cluster: LocalCluster) -> None:
+    """In a worker a thread that computes lets another one in after a millisecond, and not after Python's five."""
+    pauses = Dataset.range(4).map(lambda _: sys.getswitchinterval())
+    assert set(pauses.apply(distribute("parallel_epochs", cluster.target))) == {SWITCH_SECONDS}
+    assert sys.getswitchinterval() > SWITCH_SECONDS
 
 
 def test_status_shows_rates(cluster: LocalCluster) -> None:

@@ -49,7 +49,8 @@ class Window:
     """The window of one stream. Counts are from the beginning of the stream, in elements and bytes.
 
     ``limit`` bounds elements for good (``max_outstanding_requests``); None: only the window does. ``reported``: so many
-    of the elements handed out the dispatcher has counted. ``breaches``: blocks in a row that were not granted.
+    of the elements handed out the dispatcher has counted. ``largest``: the elements of a block, at most so far.
+    ``breaches``: blocks in a row that were not granted.
     """
 
     limit: int | None = None
@@ -63,6 +64,7 @@ class Window:
     told_handed_out: int = 0
     received: int = 0
     received_bytes: int = 0
+    largest: int = 0
     breaches: int = 0
 
     def renewed(self) -> Window:
@@ -75,9 +77,13 @@ class Window:
         self.handed_bytes += size
 
     def widen(self, streams: int, total: int = TOTAL_BYTES) -> None:
-        """The training loop waits: let more be on its way, within the client's share of ``total`` for each stream."""
+        """The training loop waits: let more be on its way, within the client's share of ``total`` for each stream.
+
+        Elements for two blocks at least: who may have one at a time waits for a message behind each, and elements of
+        some bytes come by thousands before the window has been doubled to hold two blocks of them.
+        """
         most = max(LEAST_BYTES, min(MOST_BYTES, total // max(1, streams)))
-        self.elements = min(self.elements * 2, MOST_ELEMENTS)
+        self.elements = min(2 * max(self.elements, self.largest), MOST_ELEMENTS)
         self.bytes = min(self.bytes * 2, most)
 
     @property
@@ -115,4 +121,5 @@ class Window:
         """Counts a block that was admitted."""
         self.received += elements
         self.received_bytes += size
+        self.largest = max(self.largest, elements)
         self.breaches = 0

@@ -158,9 +158,9 @@ class Loop:
 
     def _serve(self, socket: Any, flags: int) -> None:
         if socket == self._wake_in.fileno():
+            # A byte or two: to look whether there are more would let go of the interpreter once more.
             with contextlib.suppress(BlockingIOError):
-                while self._wake_in.recv(4096):
-                    pass
+                self._wake_in.recv(4096)
             return
         if flags & READABLE and socket in self._readers:
             callback, until = self._readers[socket], time.monotonic() + TURN

@@ -23,6 +23,9 @@ from zmqdata.worker.supervisor import CONFIGURATION_ERROR
 
 LOOK_AROUND = 0.25
 LAST_SECONDS = 3.0
+SWITCH_SECONDS = 0.001
+"""How long a pipeline's thread keeps the interpreter from the one that speaks to clients, each time that this wants it:
+five to ten times for a message. Python's five milliseconds are fifty for each, in which no client gets anything."""
 
 
 def main(arguments: list[str]) -> int:
@@ -32,6 +35,7 @@ def main(arguments: list[str]) -> int:
     report = take_over_standard_streams()
     die_with_parent(assignment["parent"])
     keep_memory()
+    sys.setswitchinterval(SWITCH_SECONDS)
     logging.basicConfig(
         level=assignment["log_level"].upper(),
         format=f"%(asctime)s %(levelname)s [{os.getpid()}] %(name)s: %(message)s",
