@@ -58,6 +58,11 @@ def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[zmq.Context[zmq.Socket[
     made.destroy(linger=0)
 
 
+def test_connections_do_not_all_wait_for_one_thread(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    """Who keeps a thread of libzmq busy, with encryption or by ending thousands of connections, leaves another one."""
+    assert context.get(zmq.IO_THREADS) >= 2
+
+
 def test_a_link_that_cannot_be_connected_says_so(deaf: Deaf, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     """The monitor of a link speaks soon when the other side does not answer at all."""
     pull, monitor = sockets.link_pull(context, deaf.endpoint, "link", "secret")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import resource
 from collections.abc import Iterable, Sequence
 
@@ -37,6 +38,11 @@ MAX_GREETING_BYTES = 4 << 10
 DATA_QUEUE = 64
 MAX_DATA_BYTES = 4 << 30
 MAX_SOCKETS = 16_000
+MOST_IO_THREADS = 4
+"""Connections are spread among so many threads of libzmq, where there are cores for them: to encrypt a gigabyte takes
+one for a second, and so does the end of ten thousand connections at once: each looks through the deadlines of all."""
+LEAST_IO_THREADS = 2
+"""Those that wait for the one are not all, on one core, too."""
 LINGER_MS = 1_000
 LINK_SILENCE_MS = 10_000
 LONGEST_MESSAGE_MS = 3_600_000
@@ -53,7 +59,7 @@ CONNECT_MS = 3_000
 def new_context() -> zmq.Context[zmq.Socket[bytes]]:
     """A context of its own for one shell, so that shells in one process do not share access checks."""
     _raise_file_limit()
-    context = zmq.Context()
+    context = zmq.Context(max(LEAST_IO_THREADS, min(MOST_IO_THREADS, os.cpu_count() or 1)))
     context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
     return context
 
