@@ -70,6 +70,15 @@ def test_a_link_that_cannot_be_connected_says_so(deaf: Deaf, context: zmq.Contex
     sockets.close_pull(pull)
 
 
+def test_links_have_no_heartbeats(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    """A heartbeat that is due while a link is closed and blocks come would end the process: the kernel's suffice."""
+    push, endpoint = sockets.link_push(context, ["tcp://127.0.0.1:*"], "link")
+    pull, _ = sockets.link_pull(context, endpoint, "link", "secret")
+    assert {one.get(zmq.HEARTBEAT_IVL) for one in (push, pull)} == {0}
+    assert {one.get(zmq.TCP_KEEPALIVE) for one in (push, pull)} == {1}
+    sockets.close_pull(pull)
+
+
 def test_a_link_keeps_next_to_nothing_of_what_is_said_to_it(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     """What a client says to a socket that is never read stays there, with the connection, until the link is closed."""
     push, _ = sockets.link_push(context, ["tcp://127.0.0.1:*"], "link")

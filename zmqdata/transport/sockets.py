@@ -2,9 +2,10 @@
 
 High-water marks are the safety net only; what may be on its way is bounded by credit. Heartbeats of ZMTP run in a C
 thread, so a connection stays up while Python code keeps the interpreter busy, and goes down soon after its host dies.
-Who connects sends them, who is bound only answers: libzmq (4.3.5: ``Assertion failed: !_io_error``) ends the process
-when one is due on a connection that broke while its queue was full, and anybody may fill a server's. The kernel tells
-it who is silent (``connections``), and ends connections to hosts that are gone.
+Only who connects to a control socket sends them: libzmq (4.3.5: ``Assertion failed: !_io_error``) ends the process when
+one is due on a connection that broke while its queue was full, or while its socket was being closed and something came.
+Anybody may fill a server's queue, and the blocks of a link come while it is closed. The kernel tells a server who is
+silent (``connections``), and ends connections to hosts that are gone.
 """
 
 from __future__ import annotations
@@ -45,7 +46,6 @@ LEAST_IO_THREADS = 2
 """Those that wait for the one are not all, on one core, too."""
 LINGER_MS = 1_000
 LINK_SILENCE_MS = 10_000
-LONGEST_MESSAGE_MS = 3_600_000
 RECONNECT_MS = 50
 RECONNECT_MAX_MS = 1_000
 HANDSHAKE_MS = 5_000
@@ -217,7 +217,7 @@ def link_pull(
     """A PULL for one link, which never reconnects by itself, and a monitor that tells when its connection ends.
 
     What was in a pipe when it broke is lost without an error, so a broken link is replaced, never mended. A cut is
-    noticed by TCP, whose acknowledgements do not wait behind a large block as an answer of ZeroMQ's heartbeat does.
+    noticed by TCP, whose acknowledgements do not wait behind a large block as an answer of ZeroMQ's heartbeat would.
 
     Args:
         endpoint: the worker's address.
@@ -238,9 +238,7 @@ def link_pull(
         socket.set_string(zmq.PLAIN_PASSWORD, secret)
     else:
         _show(socket, zmq.curve_public(secret.encode()), secret.encode(), server)
-    socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-    socket.set(zmq.HEARTBEAT_TIMEOUT, LONGEST_MESSAGE_MS)
-    socket.set(zmq.TCP_MAXRT, LINK_SILENCE_MS)
+    _give_up_hosts(socket, LINK_SILENCE_MS)
     ended = zmq.Event.DISCONNECTED | zmq.Event.CLOSED | zmq.Event.HANDSHAKE_FAILED_AUTH
     ended |= zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
     monitor = socket.get_monitor_socket(ended)
