@@ -19,6 +19,7 @@ from zmqdata.errors import ProtocolError
 from zmqdata.messages import Memory, Slot
 from zmqdata.testing.cluster import no_leaks
 from zmqdata.testing.forks import told_by_child
+from zmqdata.transport import memory
 from zmqdata.transport.memory import HEAD_BYTES, PLACE_FROM, MappedMemory, SharedMemory
 from zmqdata.transport.slots import MOST_SLOTS, PAGE
 
@@ -244,6 +245,27 @@ def test_a_fork_parts_what_is_on_loan(ends: tuple[SharedMemory, MappedMemory]) -
     assert placed(ends, frame(6)) is None  # the child has given nothing back
     for end in (to_child, from_parent, from_child, to_parent):
         os.close(end)
+
+
+def test_what_dies_while_the_process_forks_is_given_back_afterwards(
+    ends: tuple[SharedMemory, MappedMemory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The garbage collector may find arrays in the midst of a fork: later blocks in their place are what they were."""
+    move = memory._move_to_private
+
+    def move_and_collect(address: int, size: int) -> bool:
+        gc.collect()
+        return move(address, size)
+
+    monkeypatch.setattr(memory, "_move_to_private", move_and_collect)
+    held = placed(ends, frame(1))
+    circle: list[Any] = [placed(ends, frame(2))]
+    circle.append(circle)
+    del circle
+    told_by_child(lambda: 0)
+    again = [placed(ends, frame(value)) for value in (3, 4)]
+    assert [one.min() for one in again] == [one.max() for one in again] == [3, 4]
+    assert (held == 1).all()
 
 
 def test_a_child_may_fork_again(ends: tuple[SharedMemory, MappedMemory]) -> None:

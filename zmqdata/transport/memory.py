@@ -20,7 +20,7 @@ import secrets
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -160,6 +160,9 @@ class SharedMemory:
 
 _forking = threading.RLock()
 _mapped: weakref.WeakSet[MappedMemory] = weakref.WeakSet()
+_put_off: list[Callable[[], None]] | None = None
+"""What is to be given back once the process has forked; None: it does not fork. The garbage collector may find loans
+that nobody uses any more in the thread that forks, which has the lock."""
 
 
 class MappedMemory:
@@ -212,6 +215,9 @@ class MappedMemory:
     def _give_back(self, key: tuple[int, int]) -> None:
         number, turn = key
         with _forking:
+            if _put_off is not None:
+                _put_off.append(lambda: self._give_back(key))
+                return
             start, size = self._held.pop(key)
             if key in self._moved:
                 self._moved.discard(key)
@@ -279,15 +285,25 @@ def _map_file(address: int, size: int, descriptor: int, offset: int) -> bool:
 
 
 def _before_fork() -> None:
+    global _put_off
     _forking.acquire()  # nothing is lent or given back until the child is there
+    _put_off = []
     for memory in [*_mapped]:
         memory.part()
 
 
+def _in_parent() -> None:
+    global _put_off
+    late, _put_off = _put_off or [], None
+    for give_back in late:
+        give_back()
+    _forking.release()
+
+
 def _in_child() -> None:
-    global _forking
-    _forking = threading.RLock()
+    global _forking, _put_off
+    _forking, _put_off = threading.RLock(), None
     _mapped.clear()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=lambda: _forking.release(), after_in_child=_in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
