@@ -27,6 +27,7 @@ from zmqdata.blocks import (
     Structure,
     decode_block,
 )
+from zmqdata.blocks.codec import MAX_ELEMENT_BYTES
 from zmqdata.blocks.columns import COPY_BELOW, Column
 from zmqdata.blocks.structures import DictOf, Leaf, Node, TupleOf
 from zmqdata.errors import ObjectsRefusedError, ProtocolError
@@ -639,3 +640,16 @@ def test_mutations_decode_or_are_refused(data: st.DataObject) -> None:
     assert isinstance(decoded.structure, Structure)
     elements = decoded.elements()
     assert sum(1 for _ in elements) == decoded.count
+
+
+def test_what_is_too_large_to_be_sent_is_an_error() -> None:
+    """An element of more than 4 GB is refused with its size and the limit, and the block goes on without it."""
+    large = np.broadcast_to(np.zeros(1, np.uint8), (MAX_ELEMENT_BYTES // 2 + 1,))
+    builder = BlockBuilder()
+    assert builder.add({"a": large[:3], "b": large[:3]})
+    both = {"a": large, "b": large}
+    assert builder.extend([both]) == 0
+    assert builder.describe_plain(both) is None
+    with pytest.raises(ValueError, match=r"4\.000 GB is too large to be sent: at most 4 GB"):
+        builder.add(both)
+    assert builder.count == 1

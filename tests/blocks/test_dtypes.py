@@ -8,7 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from zmqdata.blocks import BlockBuilder, decode_block, whole
 from zmqdata.blocks.dtypes import (
+    MAX_FIELDS,
+    MAX_NESTING,
     DTypeSpec,
     Fields,
     Repeated,
@@ -92,6 +95,41 @@ def test_nesting_is_limited() -> None:
 def test_dtypes_that_hold_objects_or_nothing_do_not_travel(dtype: Any) -> None:
     """Neither at the top nor in a field may there be a Python object, nor an item without bytes."""
     assert not is_supported(np.dtype(dtype))
+
+
+def nested(levels: int) -> np.dtype[Any]:
+    dtype: np.dtype[Any] = np.dtype("i4")
+    for _ in range(levels):
+        dtype = np.dtype([("a", dtype)])
+    return dtype
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        np.dtype([(f"f{number}", "i1") for number in range(MAX_FIELDS + 1)]),
+        np.dtype([("a", "i4", (0,))]),
+        nested(MAX_NESTING + 1),
+        np.dtype((np.record, [("a", "i4")])),
+    ],
+    ids=["fields", "empty", "levels", "record"],
+)
+def test_what_cannot_be_described_travels_as_an_object(dtype: np.dtype[Any]) -> None:
+    """Structured dtypes with more fields or levels than a description may have, or with a class, come as they were."""
+    assert not is_supported(dtype)
+    builder = BlockBuilder()
+    builder.add(np.zeros(3, dtype))
+    block = builder.build()
+    [found] = decode_block(block.meta, [bytes(whole(one)) for one in block.frames]).elements()
+    assert found.dtype == dtype
+    assert found.dtype.type is dtype.type
+
+
+def test_as_much_as_a_description_may_have_is_supported() -> None:
+    """The largest number of fields, and of levels."""
+    for dtype in (nested(MAX_NESTING), np.dtype([(f"f{number}", "i1") for number in range(MAX_FIELDS)])):
+        assert is_supported(dtype)
+        assert rebuild(describe(dtype)) == dtype
 
 
 def test_width_of_text_is_told_apart() -> None:

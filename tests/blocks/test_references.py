@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +71,34 @@ def test_there_is_no_block_without_elements() -> None:
     for builder in (ReferenceBuilder(), BlockBuilder()):
         with pytest.raises(ValueError, match="block without elements"):
             builder.build()
+
+
+@dataclass
+class Sample:
+    image: Any
+
+
+@dataclass(slots=True)
+class Slim:
+    image: Any
+
+
+class Tensor:
+    """As those of other libraries are."""
+
+    nbytes = 12_345
+
+
+def test_what_objects_refer_to_counts() -> None:
+    """Arrays in attributes, of classes with slots, too, in sets, and the bytes that an object says it has."""
+    image = np.zeros(1000)
+    for element in (Sample(image), Slim(image), Sample(Slim({"x": image}))):
+        assert image.nbytes <= size_of(element) <= image.nbytes + 500
+    assert size_of(Tensor()) == Tensor.nbytes
+    assert size_of(Sample) < 10_000
+    itself = Sample(image)
+    itself.image = itself
+    assert size_of(itself) < 1000
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,13 @@ def test_who_waits_is_let_have_two_blocks_on_their_way() -> None:
     """However small the window is, it is as wide as two blocks at least when the training loop has waited once more."""
     window = Window()
     window.tell()
-    window.receive(16_384, 131_072)
-    window.hand_out(16_384, 131_072)
+    window.receive(16_384, 2 << 20)
+    window.hand_out(16_384, 2 << 20)
     window.widen(1)
     window.tell()
-    assert window.admits(16_384, 131_072)
-    window.receive(16_384, 131_072)
-    assert window.admits(16_384, 131_072)
+    assert window.admits(16_384, 2 << 20)
+    window.receive(16_384, 2 << 20)
+    assert window.admits(16_384, 2 << 20)
 
 
 def test_a_limit_holds_whatever_the_window() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
+import numpy as np
 
 from zmqdata.blocks.adaptive import Compression
 from zmqdata.blocks.columns import Column, Sizer, Values, pack, sizer, unpack
@@ -25,6 +26,8 @@ MAX_ELEMENTS = 1 << 20
 """Elements of one block at most, whatever their size: values without bytes cost memory too."""
 MAX_BYTES = 4 << 30
 """What a received block may take in memory unless the receiver says otherwise."""
+MAX_ELEMENT_BYTES = 4_000_000_000
+"""Of one element: others may come before it in its block."""
 
 
 class BlockMeta(msgspec.Struct, frozen=True, array_like=True):
@@ -129,6 +132,7 @@ class BlockBuilder:
 
         Raises:
             TypeError: the element holds something that does not travel. The block is as it was before.
+            ValueError: it is too large.
         """
         return bool(self.extend((element,))) or (describe and self.add_described(self.describe(element)))
 
@@ -152,7 +156,7 @@ class BlockBuilder:
         if columns is not None:
             sizes = [size(column) for size, column in zip(self._sizers, columns, strict=True)]
         fits, total = min(sizes, default=0) >= 0, sum(sizes)
-        if columns is not None and fits and (count == 1 or self.nbytes + total <= full):
+        if columns is not None and fits and total <= (MAX_ELEMENT_BYTES if count == 1 else full - self.nbytes):
             for column, more in zip(self._columns, columns, strict=True):
                 column.extend(more)
             self.nbytes += total
@@ -178,8 +182,9 @@ class BlockBuilder:
 
         Raises:
             TypeError: the element holds something that does not travel.
+            ValueError: it is too large.
         """
-        return Described(element, *describe_element(element, allow_objects=self._allow_objects))
+        return _within_bounds(Described(element, *describe_element(element, allow_objects=self._allow_objects)))
 
     def describe_plain(self, element: object) -> Described | None:
         """The same for an element without objects; None of others, at once where the one before had some, too.
@@ -189,7 +194,7 @@ class BlockBuilder:
         if self.structure is not None and any(leaf.kind == "object" for leaf in self.structure.leaves):
             return None
         try:
-            return Described(element, *describe_element(element, allow_objects=False))
+            return _within_bounds(Described(element, *describe_element(element, allow_objects=False)))
         except BaseException:  # the boundary to user code
             return None
 
@@ -240,6 +245,17 @@ class BlockBuilder:
         frames = [frame for frame, _ in encoded]
         self._columns, self.count, self.nbytes = [[] for _ in structure.leaves], 0, 0
         return EncodedBlock(structure, count, tuple(columns), frames)
+
+
+def _within_bounds(described: Described) -> Described:
+    arrays = [leaf for leaf in described.leaves if isinstance(leaf, (np.ndarray, bytes))]
+    size = sum([leaf.nbytes if isinstance(leaf, np.ndarray) else len(leaf) for leaf in arrays])
+    if size > MAX_ELEMENT_BYTES:
+        raise ValueError(
+            f"An element of {size / 1e9:.3f} GB is too large to be sent: at most {MAX_ELEMENT_BYTES / 1e9:g} GB travel "
+            "as one. Make smaller ones, such as parts of it, in the map() or from_generator() that makes it."
+        )
+    return described
 
 
 class DecodedBlock:

@@ -46,11 +46,24 @@ DTypeSpec: TypeAlias = str | Fields | Repeated
 
 
 def is_supported(dtype: DType) -> bool:
-    """Whether items of this dtype can travel: bytes only, known to every numpy, at least one byte each, no titles."""
+    """Whether items of this dtype can travel as bytes: known to every numpy, and what `rebuild` takes.
+
+    So at least one byte each, but for empty text, no titles, no classes of their own (``np.record``), and neither too
+    many fields nor too many levels of them.
+    """
+    return (dtype.itemsize > 0 or is_flexible(dtype)) and _is_plain(dtype, 0)
+
+
+def _is_plain(dtype: DType, nesting: int) -> bool:
+    if nesting > MAX_NESTING:
+        return False
     if dtype.fields:
-        return all(len(field) == 2 and is_supported(field[0]) for field in dtype.fields.values())
+        found = dtype.fields.values()
+        fits = dtype.type is np.void and len(found) <= MAX_FIELDS
+        return fits and all(len(field) == 2 and _is_plain(field[0], nesting + 1) for field in found)
     if dtype.subdtype is not None:
-        return is_supported(dtype.subdtype[0])
+        item, shape = dtype.subdtype
+        return len(shape) <= MAX_NESTING and _is_plain(item, nesting + 1)
     if dtype.kind == "V":
         return dtype.type is np.void and dtype.itemsize > 0
     return dtype.kind in "biufcmMSU" and bool(_PLAIN.fullmatch(dtype.str))

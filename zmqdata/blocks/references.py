@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ from zmqdata.ragged import RaggedTensor
 from zmqdata.specs import map_structure
 
 MAX_ELEMENTS = 4096
+MAX_DEPTH = 4
+"""So far attributes of attributes count: deeper there is mostly what elements share."""
 _UNCHANGEABLE = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | frozenset(
     {int, float, bool, complex, str, bytes, type(None), np.str_, np.bytes_, np.datetime64, np.timedelta64}
 )
@@ -174,8 +178,8 @@ def _guessed_size(element: object) -> int:
         return 64
 
 
-def size_of(element: object) -> int:
-    """About the bytes of an element in memory.
+def size_of(element: object, depth: int = MAX_DEPTH) -> int:
+    """About the bytes of an element in memory, with what the attributes of objects refer to, so many levels deep.
 
     >>> size_of({"x": np.zeros(100), "y": (1, None)}) >= 800
     True
@@ -183,9 +187,18 @@ def size_of(element: object) -> int:
     if isinstance(element, np.ndarray):
         return element.nbytes
     if isinstance(element, dict):
-        return sum(map(size_of, element.values()))
-    if isinstance(element, (tuple, list)):
-        return sum(map(size_of, element))
+        return sum([size_of(part, depth) for part in element.values()])
+    if isinstance(element, (tuple, list, set, frozenset)):
+        return sum([size_of(part, depth) for part in element])
     if isinstance(element, RaggedTensor):
         return size_of(element.values) + size_of(element.row_splits)
-    return sys.getsizeof(element, 64)
+    size = sys.getsizeof(element, 64)
+    if type(element) in _UNCHANGEABLE or isinstance(element, (type, ModuleType, FunctionType)) or depth <= 0:
+        return size
+    nbytes = getattr(element, "nbytes", None)  # tensors of other libraries
+    if isinstance(nbytes, int):
+        return nbytes
+    inside = [*getattr(element, "__dict__", {}).values()]
+    if is_dataclass(element) and not inside:
+        inside = [getattr(element, field.name) for field in fields(element)]  # of one with slots
+    return size + sum([size_of(part, depth - 1) for part in inside])

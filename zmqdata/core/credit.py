@@ -49,8 +49,8 @@ class Window:
     """The window of one stream. Counts are from the beginning of the stream, in elements and bytes.
 
     ``limit`` bounds elements for good (``max_outstanding_requests``); None: only the window does. ``reported``: so many
-    of the elements handed out the dispatcher has counted. ``largest``: the elements of a block, at most so far.
-    ``breaches``: blocks in a row that were not granted.
+    of the elements handed out the dispatcher has counted. ``largest`` and ``largest_bytes``: of a block, at most so
+    far. ``breaches``: blocks in a row that were not granted.
     """
 
     limit: int | None = None
@@ -65,6 +65,7 @@ class Window:
     received: int = 0
     received_bytes: int = 0
     largest: int = 0
+    largest_bytes: int = 0
     breaches: int = 0
 
     def renewed(self) -> Window:
@@ -79,12 +80,12 @@ class Window:
     def widen(self, streams: int, total: int = TOTAL_BYTES) -> None:
         """The training loop waits: let more be on its way, within the client's share of ``total`` for each stream.
 
-        Elements for two blocks at least: who may have one at a time waits for a message behind each, and elements of
+        For two blocks at least, within it: who may have one at a time waits for a message behind each, and elements of
         some bytes come by thousands before the window has been doubled to hold two blocks of them.
         """
         most = max(LEAST_BYTES, min(MOST_BYTES, total // max(1, streams)))
         self.elements = min(2 * max(self.elements, self.largest), MOST_ELEMENTS)
-        self.bytes = min(self.bytes * 2, most)
+        self.bytes = min(2 * max(self.bytes, self.largest_bytes), most)
 
     @property
     def grant(self) -> tuple[int, int]:
@@ -121,5 +122,5 @@ class Window:
         """Counts a block that was admitted."""
         self.received += elements
         self.received_bytes += size
-        self.largest = max(self.largest, elements)
+        self.largest, self.largest_bytes = max(self.largest, elements), max(self.largest_bytes, size)
         self.breaches = 0
