@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from zmqdata.threads import Background
+from zmqdata.threads import Background, available_cores
 
 
 class Interrupt(BaseException):
@@ -86,3 +86,8 @@ def test_a_thread_lives_in_its_process_only(release: threading.Event) -> None:
         os._exit(thread.is_alive())
     assert os.waitpid(child, 0)[1] == 0
     assert thread.is_alive()
+
+
+def test_there_is_a_core() -> None:
+    """The number of usable cores is at least one and at most what the machine has."""
+    assert 1 <= available_cores() <= (os.cpu_count() or 1)

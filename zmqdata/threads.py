@@ -1,9 +1,21 @@
-"""Threads of which it is known whether they run, even by those whom Ctrl-C interrupts while they look."""
+"""How many cores there are for threads, and threads of which it is known whether they run, whoever is interrupted."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from pathlib import Path
+
+
+def available_cores() -> int:
+    """How many cores this process may use: its affinity, cut by the quota of its control group."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        if quota != "max":
+            cores = min(cores, -(-int(quota) // int(period)))
+    return max(1, cores)
 
 
 class Background(threading.Thread):

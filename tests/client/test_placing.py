@@ -74,7 +74,9 @@ def test_a_first_element_is_not_waited_for() -> None:
         ended.set()
         return x
 
-    assert Placing(Dataset.range(3).map(late).node).decide() == Placement(False)
+    found = Placing(Dataset.range(3).map(late).node).decide()
+    assert found == Placement(False)
+    assert "took longer than 100 ms" in str(found)
     assert not ended.is_set()
     release.set()
     assert ended.wait(10)
@@ -85,7 +87,10 @@ def test_what_fails_here_is_left_to_workers() -> None:
     def fail(x: int) -> int:
         raise FileNotFoundError("/data/only-there")
 
-    assert decided(Dataset.range(3).map(fail), Clock()) == Placement(False)
+    found = decided(Dataset.range(3).map(fail), Clock())
+    assert found == Placement(False)
+    assert "could not be tried here" in str(found)
+    assert "FileNotFoundError: /data/only-there" in str(found)
 
 
 def test_what_does_not_travel_is_left_to_workers() -> None:

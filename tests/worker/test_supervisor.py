@@ -22,7 +22,6 @@ from zmqdata.worker.limits import Limits
 from zmqdata.worker.supervisor import (
     MOST_FAILED_STARTS,
     Supervisor,
-    available_cores,
     child_command,
     child_configs,
     child_environment,
@@ -128,11 +127,6 @@ def test_children_use_one_thread_and_one_hash_seed() -> None:
     environment = child_environment()
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED")
     assert [environment[name] for name in names] == ["1", "1", "1", "0"]
-
-
-def test_there_is_a_core() -> None:
-    """The number of usable cores is at least one and at most what the machine has."""
-    assert 1 <= available_cores() <= (os.cpu_count() or 1)
 
 
 def test_pauses_grow_to_a_limit() -> None:

@@ -238,8 +238,9 @@ def distribute(
             that of the reader which opened it; ours.
         placement: ``"auto"``: a pipeline so cheap that to ship its elements costs more than to make them runs in this
             process, and the service is not even asked. The first iterator tries it here, in a tenth of a second at
-            most, so the first elements are made twice; ``iterator.placement`` says what was found. ``"service"``: on
-            workers in any case; ours.
+            most, so the first elements, 2,048 at most, are made twice; what waits for an element then goes on until it
+            has it. ``iterator.placement`` says what was found. Elements that are made here are what the functions
+            returned, shared among them if the functions share. ``"service"``: on workers in any case; ours.
         allow_objects: whether elements may have leaves that are Python objects, which are pickled
             (``docs/decisions/0009-object-leaves.md``). False: this process unpickles nothing that workers send; an
             element with such a leaf ends the iteration, at ``iter()`` where it is known by then. Elements of workers in

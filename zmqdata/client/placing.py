@@ -10,13 +10,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 from zmqdata.blocks import BlockBuilder, decode_block, size_of, whole
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.nodes import Node, options_of
+from zmqdata.remote_errors import text_of
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class Placement:
         local: whether it is this process.
         cost: seconds that an element costs where the pipeline runs alone; None: more than a trial would wait for.
         shipping: seconds that packing and unpacking one costs; None: it was not tried.
+        reason: why there are no costs.
 
     >>> print(Placement(True, 0.5e-6, 0.6e-6))
     here: an element costs 0.5 us, to ship it 0.6 us and more
@@ -46,11 +48,12 @@ class Placement:
     local: bool
     cost: float | None = None
     shipping: float | None = None
+    reason: str = field(default="as the state says that was loaded", compare=False)
 
     def __str__(self) -> str:
         where = "here" if self.local else "in the service"
         if self.cost is None or self.shipping is None:
-            return f"{where}: the first elements take longer than {PATIENCE * 1000:.0f} ms, or cannot be made here"
+            return f"{where}: {self.reason}"
         return f"{where}: an element costs {self.cost * 1e6:.1f} us, to ship it {self.shipping * 1e6:.1f} us and more"
 
 
@@ -90,6 +93,7 @@ class Placing:
             return self._found
 
     def _tried(self) -> Placement:
+        late = f"making, packing and unpacking some elements took longer than {self._patience * 1000:.0f} ms"
         answers: list[Placement] = []
         ended = threading.Event()
 
@@ -97,14 +101,15 @@ class Placing:
             try:
                 answers.append(self._try())
             except Exception as error:  # what fails here may be right on a worker, which has other files and modules
-                log.info("placement='auto': %s cannot be tried here: %s", self._node.label, error)
+                reason = f"it could not be tried here ({type(error).__name__}: {text_of(error)})"
+                answers.append(Placement(False, reason=reason))
             finally:
                 ended.set()
 
         # In a thread of its own, as a first element may take minutes. One that is late ends with its next element.
         threading.Thread(target=run, name="zmqdata-trial", daemon=True).start()
         ended.wait(self._patience)
-        return answers[0] if answers else Placement(False)
+        return answers[0] if answers else Placement(False, reason=late)
 
     def _try(self) -> Placement:
         iterator = make_iterator(self._node, local_context(self._node, Context()))

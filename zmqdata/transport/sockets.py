@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import resource
 from collections.abc import Iterable, Sequence
 
 import zmq
 
+from zmqdata.threads import available_cores
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keys import Key
 
@@ -59,7 +59,7 @@ CONNECT_MS = 3_000
 def new_context() -> zmq.Context[zmq.Socket[bytes]]:
     """A context of its own for one shell, so that shells in one process do not share access checks."""
     _raise_file_limit()
-    context = zmq.Context(max(LEAST_IO_THREADS, min(MOST_IO_THREADS, os.cpu_count() or 1)))
+    context = zmq.Context(max(LEAST_IO_THREADS, min(MOST_IO_THREADS, available_cores())))
     context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
     return context
 

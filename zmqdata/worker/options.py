@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zmqdata.settings import MOST_MILLISECONDS, check_settings, setting
+from zmqdata.threads import available_cores
 from zmqdata.worker.accounts import Account, account_of
 from zmqdata.worker.limits import Limits, bytes_of, tasks_of
-from zmqdata.worker.supervisor import MOST_PROCESSES, available_cores, check_processes
+from zmqdata.worker.supervisor import MOST_PROCESSES, check_processes
 
 MOST_TASKS = MOST_MILLISECONDS
 

@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import IO, Any
 
 from zmqdata.config import WorkerConfig
@@ -158,16 +157,6 @@ def child_environment(account: Account | None = None) -> dict[str, str]:
     """
     threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return {**environment_of(account, os.environ), **dict.fromkeys(threads, "1"), "PYTHONHASHSEED": "0"}
-
-
-def available_cores() -> int:
-    """How many cores this process may use: its affinity, cut by the quota of its control group."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        if quota != "max":
-            cores = min(cores, -(-int(quota) // int(period)))
-    return max(1, cores)
 
 
 def restart_pause(deaths: int) -> float:
