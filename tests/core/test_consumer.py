@@ -686,6 +686,13 @@ def test_a_worker_that_can_never_send_to_us_ends_the_job() -> None:
     assert reader.sent(c.Finish) == c.Finish("NotFoundError", "over ipc only")
 
 
+def test_a_worker_that_does_not_let_us_in_any_more_ends_the_job() -> None:
+    """Its elements would not come, and nobody else would say why."""
+    reader = Reader(place())
+    reader.hear("w", m.LinkRefused("me-1", "PermissionDeniedError", "not let in any more"))
+    assert reader.sent(c.Finish) == c.Finish("PermissionDeniedError", "not let in any more")
+
+
 def test_a_worker_without_a_port_is_not_waited_for_forever() -> None:
     """Once nothing else comes either, the error says what the worker said, with its remedy."""
     reader = Reader(place(), place(2, worker="x"))

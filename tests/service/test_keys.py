@@ -91,6 +91,24 @@ def test_a_revoked_client_reads_no_more(cluster: Service, folder: Path) -> None:
             pass
 
 
+def test_a_client_that_only_a_worker_has_revoked_is_told(cluster: Service, folder: Path) -> None:
+    """The dispatcher's file still has its line: the iteration ends, with the worker that refuses, and does not wait."""
+    it = iter(cluster.read(Dataset.range(10_000_000).map(lambda x: x)))
+    next(it)
+    path, public = folder / "worker.key", keys.load(folder / "client.key").public
+    keys.replace(path, keys.parse("".join(x for x in path.read_text().splitlines(True) if public not in x)))
+    with pytest.raises(PermissionDeniedError, match=r"worker at tcp://.* refuses: .* not let in any more"):
+        for _ in it:
+            pass
+
+
+def test_a_worker_says_whom_it_does_not_tell_how_things_stand(cluster: Service, folder: Path) -> None:
+    """Somebody with the key of another role who asks it is refused at once, as by the dispatcher."""
+    use_key_file(folder / "dispatcher.key")
+    with pytest.raises(PermissionDeniedError, match="a dispatcher's key may not be used for RequestStatus"):
+        status(cluster.workers[0].address, role="worker")
+
+
 def test_a_key_of_the_cluster_opens_no_others_link(cluster: Service, folder: Path) -> None:
     """A link over TCP has a key of its own, which only its client was told."""
     it = iter(cluster.read(Dataset.range(1_000_000).map(lambda x: x), data_transfer_protocol="tcp"))

@@ -272,7 +272,9 @@ class ConsumerCore:
 
     def _link_refused(self, message: m.LinkRefused, now: float) -> None:
         """Tries again later, but where two sides can never talk: the elements of that worker would not come."""
-        if message.error == "InvalidArgumentError" and message.link in self.links.by_name:
+        if message.error == PermissionDeniedError.__name__ and message.link in self.links.by_name:
+            self._finish(message.error, message.text, now)
+        elif message.error == "InvalidArgumentError" and message.link in self.links.by_name:
             # tf.data's class for a transport that a worker has not.
             self._finish(NotFoundError.__name__, message.text, now)
         else:

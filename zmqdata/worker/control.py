@@ -11,6 +11,7 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.config import WorkerConfig
+from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.errors import DataServiceError, PermissionDeniedError, ProtocolError, VersionMismatchError
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access
@@ -108,7 +109,9 @@ class ControlSockets:
             return
         is_client = peer != c.DISPATCHER
         objection = self._access.objection(frames, message) if is_client else ""
-        if not objection and isinstance(message, m.OpenLink | m.Grant | m.CloseLink | m.RequestStatus) != is_client:
+        if objection:
+            self._refuse(peer, message, objection)
+        elif isinstance(message, m.OpenLink | m.Grant | m.CloseLink | m.RequestStatus) != is_client:
             objection = f"{type(message).__name__} is not for this socket"
         if objection:
             self._drop(peer, frames, objection)
@@ -121,6 +124,14 @@ class ControlSockets:
             self._rejects.drop(self._loop, self._dispatcher, sockets.sender(frames), where, reason)
         else:
             self._entrance.drop(frames, "the worker's socket", reason)
+
+    def _refuse(self, peer: c.Peer, message: m.Message, objection: str) -> None:
+        """Tells a client that its key does not let it say this, or not any more: it would wait for elements."""
+        error, text = PermissionDeniedError.__name__, f"The worker at {self.bound} refuses: {objection}"
+        if isinstance(message, m.OpenLink | m.Grant):
+            self.send(c.Send(peer, m.LinkRefused(message.link[:MOST_CHARACTERS], error, text)))
+        elif isinstance(message, m.RequestStatus):
+            self.send(c.Send(peer, m.RequestRefused(message.request[:MOST_CHARACTERS], error, text)))
 
     def _tell_version(self, peer: c.Peer, frames: Sequence[Any], error: VersionMismatchError) -> None:
         """Says so to a client, who has connected; we have connected to the dispatcher, and say nothing more to it."""
