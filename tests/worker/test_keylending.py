@@ -44,6 +44,24 @@ def test_another_user_reads_a_copy_of_the_key(tmp_path: Path) -> None:
     os.close(descriptor)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+def test_who_has_the_copy_cannot_change_it(tmp_path: Path) -> None:
+    """A pipeline inherits the descriptor, and can neither let in a key of its own nor cut any off."""
+    keys.save(tmp_path / "k", keys.new_key())
+    _, (descriptor,) = lend_key(WorkerConfig("127.0.0.1:1", key_file=str(tmp_path / "k")), STRANGER)
+    size = os.fstat(descriptor).st_size
+    for change in (
+        lambda: os.pwrite(descriptor, b"known", 0),
+        lambda: os.pwrite(descriptor, b"known", size),
+        lambda: os.truncate(descriptor, 0),
+        lambda: os.truncate(descriptor, size + 1),
+    ):
+        with pytest.raises(PermissionError):
+            change()
+    assert os.pread(descriptor, size + 1, 0) == (tmp_path / "k").read_bytes()
+    os.close(descriptor)
+
+
 def test_a_file_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
     """By the supervisor."""
     with pytest.raises(NotFoundError, match="There is no key file"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from dataclasses import replace
 
@@ -33,9 +34,12 @@ def lend_key(config: WorkerConfig, account: Account | None) -> tuple[WorkerConfi
 
     key = key_for(config, not is_loopback(config.host))
     assert key is not None, "none was asked for"
-    lent = os.memfd_create("zmqdata-key", 0)
+    lent = os.memfd_create("zmqdata-key", os.MFD_ALLOW_SEALING)
     with open(os.dup(lent), "w", encoding="utf-8") as file:
         file.write(render(key))
+    # Whoever inherits it may write to it, whatever its mode says, and pipelines do: one could let its own keys in.
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(lent, fcntl.F_ADD_SEALS, seals)
     os.fchmod(lent, 0o400)
     os.fchown(lent, account.user, account.group)
     return replace(config, key_file=f"/proc/self/fd/{lent}"), (lent,)
