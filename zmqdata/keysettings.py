@@ -16,6 +16,7 @@ def key_file_setting() -> str | None:
         "file with the key of the cluster, as `zmqdata keygen` makes it; without it that of this user, which is made "
         "when it is needed first",
         metavar="FILE",
+        rival="insecure",
     )
 
 

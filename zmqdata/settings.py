@@ -30,7 +30,8 @@ class Declaration:
     """What is said of a setting beside its name, type and default.
 
     ``least`` and ``most``: the range of a number; ``choices``: the words allowed, whatever their case; ``flag``,
-    ``metavar`` and ``variable``: option, placeholder and environment variable where they do not follow from the name.
+    ``metavar`` and ``variable``: option, placeholder and environment variable where they do not follow from the name;
+    ``rival``: another setting of the configuration, which contradicts this one where both are set.
     """
 
     meaning: str
@@ -40,6 +41,7 @@ class Declaration:
     flag: str = ""
     metavar: str = ""
     variable: str = ""
+    rival: str = ""
 
 
 def setting(
@@ -52,9 +54,10 @@ def setting(
     flag: str = "",
     metavar: str = "",
     variable: str = "",
+    rival: str = "",
 ) -> T:
     """Declares a setting, as a field of a frozen dataclass; the arguments are those of ``Declaration``."""
-    declaration = Declaration(meaning, least, most, choices, flag, metavar, variable)
+    declaration = Declaration(meaning, least, most, choices, flag, metavar, variable, rival)
     # To the type checker a field is its default, as it is for ``dataclasses.field``.
     declared: T = field(default=default, metadata={"declaration": declaration})
     return declared
@@ -318,6 +321,15 @@ def check_settings(config: Any) -> None:
     """Checks every setting of a frozen configuration that is being made, and puts its final form in place."""
     for one in fields(config):
         object.__setattr__(config, one.name, checked(one, getattr(config, one.name)))
+    of_name = {one.name: one for one in fields(config)}
+    for one in fields(config):
+        rival = of_name.get(declaration_of(one).rival)
+        if rival and all(getattr(config, each.name) != each.default for each in (one, rival)):
+            this, other = (f"`{each.name}` ({flag_of(each)})" for each in (one, rival))
+            raise ValueError(
+                f"{this} and {other} contradict each other: leave out `{rival.name}` to have `{one.name}` count, or "
+                f"`{one.name}` to have `{rival.name}` count"
+            )
 
 
 # --- environment and documentation
@@ -326,17 +338,21 @@ def check_settings(config: Any) -> None:
 def from_environment(kind: type[T], explicit: Mapping[str, Any]) -> T:
     """A configuration from what is given, else from the environment, else from the defaults.
 
-    A variable that is empty counts as not set.
+    A variable that is empty counts as not set, and so does one that contradicts what is given.
 
     Raises:
         TypeError, ValueError: as the configuration raises them; what comes from the environment is named.
     """
     found: dict[str, Any] = {}
     variables: dict[str, str] = {}
-    for one in fields(cast(Any, kind)):
+    declared = fields(cast(Any, kind))
+    chosen = {one.name for one in declared if explicit.get(one.name, one.default) not in (None, one.default)}
+    beaten = {declaration_of(one).rival for one in declared if one.name in chosen}
+    beaten |= {one.name for one in declared if declaration_of(one).rival in chosen}
+    for one in declared:
         variable = variable_of(one)
         text = os.environ.get(variable, "")
-        if text and one.name not in explicit:
+        if text and one.name not in explicit and one.name not in beaten:
             found[one.name] = _read_variable(one, variable, text)
             variables[one.name] = f"{variable}={text}"
     try:

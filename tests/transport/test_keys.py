@@ -6,13 +6,15 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.config import DispatcherConfig
+from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.errors import AlreadyExistsError, DataLossError, FailedPreconditionError, NotFoundError
 from zmqdata.keysettings import KeySettings
 from zmqdata.transport import keys
@@ -187,9 +189,62 @@ def test_a_process_shows_the_key_that_it_was_told(tmp_path: Path, monkeypatch: p
     keys.use_key_file()
     assert keys.shown_key() == keys.load(tmp_path / "one")
     monkeypatch.setenv("ZMQDATA_INSECURE", "1")
+    monkeypatch.delenv("ZMQDATA_KEY_FILE")
     assert keys.shown_key() is None
     with pytest.raises(NotFoundError):
         keys.use_key_file(tmp_path / "three")
+
+
+CONFIGS: list[Callable[..., KeySettings | DispatcherConfig | WorkerConfig]] = [
+    KeySettings,
+    DispatcherConfig,
+    partial(WorkerConfig, "127.0.0.1:1"),
+]
+CONTRADICTION = "`key_file` .--key-file. and `insecure` .--insecure. contradict each other: leave out `insecure`"
+
+
+@pytest.mark.parametrize("make", CONFIGS)
+def test_a_key_file_and_none_contradict_each_other(make: Callable[..., object]) -> None:
+    """To do without one would else win, silently, and open a server to everybody."""
+    with pytest.raises(ValueError, match=CONTRADICTION):
+        make(key_file="k", insecure=True)
+    make(key_file="k", insecure=False)
+
+
+def test_a_process_cannot_show_a_key_and_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by a call nor by its environment; a call wins over the environment."""
+    keys.save(tmp_path / "k", KEY)
+    monkeypatch.setattr(keys, "_chosen", None)
+    with pytest.raises(ValueError, match=CONTRADICTION):
+        keys.use_key_file(tmp_path / "k", insecure=True)
+    monkeypatch.setenv("ZMQDATA_INSECURE", "1")
+    keys.use_key_file(tmp_path / "k")
+    assert keys.shown_key() == keys.load(tmp_path / "k")
+    keys.use_key_file()
+    monkeypatch.setenv("ZMQDATA_KEY_FILE", str(tmp_path / "k"))
+    told = rf"{CONTRADICTION}.*the environment has ZMQDATA_KEY_FILE={tmp_path / 'k'}, ZMQDATA_INSECURE=1"
+    with pytest.raises(ValueError, match=told):
+        keys.shown_key()
+
+
+@pytest.mark.parametrize(
+    ("explicit", "wanted"),
+    [
+        ({"key_file": "other"}, ("other", False)),
+        ({"insecure": True}, (None, True)),
+        ({"insecure": False}, ("k", False)),
+        ({"key_file": None}, (None, True)),
+        ({"key_file": "other", "insecure": False}, ("other", False)),
+    ],
+)
+def test_what_is_explicit_wins_over_the_environment(
+    monkeypatch: pytest.MonkeyPatch, explicit: dict[str, Any], wanted: tuple[str | None, bool]
+) -> None:
+    """Which has a key file and does without one at once, so that nothing of it could be used alone."""
+    monkeypatch.setenv("ZMQDATA_KEY_FILE", "k")
+    monkeypatch.setenv("ZMQDATA_INSECURE", "1")
+    found = DispatcherConfig.from_environment(**explicit)
+    assert (found.key_file, found.insecure) == wanted
 
 
 # --- roles

@@ -398,6 +398,7 @@ def use_key_file(key_file: str | os.PathLike[str] | None = None, *, insecure: bo
 
     Raises:
         TypeError: an argument has another type.
+        ValueError: there is a file to show, and none is to be shown.
         NotFoundError, FailedPreconditionError, DataLossError: there is no such file, it is not private, or damaged.
 
     Example:
