@@ -49,6 +49,12 @@ class Written:
 # --- the lock
 
 
+def test_a_folder_that_is_made_is_its_users_alone(tmp_path: Path) -> None:
+    """It is to have pipelines in it, and whoever may read these could learn what is in them."""
+    WorkDirLock(tmp_path / "some" / "work").close()
+    assert (tmp_path / "some" / "work").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_folder_has_one_holder(tmp_path: Path) -> None:
     """A second lock is refused with process and host of the first; once that is gone it is had."""
     first = WorkDirLock(tmp_path / "work")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -38,6 +39,30 @@ def test_a_part_grows_piece_by_piece(folder: PartFolder) -> None:
     assert folder.complete(DIGEST)
     assert (folder.whole(), folder.partial(), folder.size_of(DIGEST)) == ([DIGEST], {}, 10)
     assert folder.read(DIGEST, 8, 100) == b"89"
+
+
+def test_parts_are_their_users_alone(tmp_path: Path) -> None:
+    """Folder, what leads to it, and files, whole or not, however many rights others get by default."""
+    before = os.umask(0)
+    try:
+        folder = PartFolder(tmp_path / "work" / "parts")
+        folder.put(DIGEST, CONTENT)
+        folder.append(digest(1), 0, CONTENT)
+        os.close(folder.claim(digest(2)) or 0)
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "work").rglob("*")}
+    partial = {f"{digest(number)}.partial": 0o600 for number in (1, 2)}
+    assert modes == {"parts": 0o700, DIGEST: 0o600} | partial
+    assert stat.S_IMODE((tmp_path / "work").stat().st_mode) == 0o700
+
+
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    """Whoever made it has decided who may enter."""
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts").chmod(0o750)
+    PartFolder(tmp_path / "parts")
+    assert stat.S_IMODE((tmp_path / "parts").stat().st_mode) == 0o750
 
 
 def test_a_part_with_other_bytes_is_removed(folder: PartFolder) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.journal import JournalEncoder, Replay, read_journal
+from zmqdata.transport.folders import make_private
 from zmqdata.updates import Update
 
 LOCK = "lock"
@@ -42,7 +43,7 @@ class WorkDirLock:
 
     def __init__(self, work_dir: Path) -> None:
         with _named(work_dir):
-            work_dir.mkdir(parents=True, exist_ok=True)
+            make_private(work_dir)
             self._descriptor = os.open(work_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

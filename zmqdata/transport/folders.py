@@ -36,6 +36,21 @@ def user_folder() -> Path:
     return folder
 
 
+def make_private(folder: Path) -> None:
+    """Makes a folder that nobody else can enter, and those on the way; one that is there is left as it is.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        if folder.parent == folder:
+            raise
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 class SocketFolder:
     """A folder that lives as long as its owner.
 

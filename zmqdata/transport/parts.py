@@ -14,6 +14,8 @@ import os
 import time
 from pathlib import Path
 
+from zmqdata.transport.folders import make_private
+
 PARTIAL = ".partial"
 ABANDONED_AFTER = 24 * 3600.0
 _CHECKED_AT_A_TIME = 4 << 20
@@ -23,7 +25,7 @@ class PartFolder:
     """Files by digest.
 
     Args:
-        folder: made when it is not there.
+        folder: made when it is not there, for this user alone: pipelines may have secrets in them.
 
     Raises:
         OSError: the folder cannot be made.
@@ -31,7 +33,7 @@ class PartFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
 
     def whole(self) -> list[str]:
         """Digests of the parts that are whole, as far as their names tell."""
@@ -58,7 +60,8 @@ class PartFolder:
     def put(self, digest: str, content: bytes) -> None:
         """Keeps a small part that came in one piece."""
         if self.size_of(digest) is None:
-            self._partial_path(digest).write_bytes(content)
+            with open(self._partial_path(digest), "wb", opener=_open_private) as file:
+                file.write(content)
             self._partial_path(digest).replace(self.path(digest))
 
     def append(self, digest: str, offset: int, content: bytes) -> int:
@@ -67,7 +70,7 @@ class PartFolder:
         Raises:
             OSError: there is no space, or the folder is gone.
         """
-        with self._partial_path(digest).open("ab") as file:
+        with open(self._partial_path(digest), "ab", opener=_open_private) as file:
             have = file.seek(0, os.SEEK_END)
             if have == offset:
                 try:
@@ -158,6 +161,10 @@ class PartFolder:
                 path.unlink(missing_ok=True)
                 total -= size
         return total + needed <= limit
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def digest_of(path: Path) -> str:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 HOMELESS = "/"
@@ -160,11 +161,11 @@ def probe(cache_folder: str) -> None:
     Raises:
         OSError: a folder cannot be made, or not be written to.
     """
-    from zmqdata.transport.folders import user_folder
+    from zmqdata.transport.folders import make_private, user_folder
 
     user_folder()
     if cache_folder:
         with contextlib.suppress(OSError):
-            os.makedirs(cache_folder, exist_ok=True)
+            make_private(Path(cache_folder))
         if not os.access(cache_folder, os.W_OK | os.X_OK):
             raise PermissionError(f"{cache_folder} cannot be made or written to")
