@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,19 @@ def test_a_client_is_added_and_revoked_by_its_line(tmp_path: Path) -> None:
         path.write_text("".join(line for line in lines if not line.endswith(" alice\n")))
         assert keys.load(path).holder(alice.public) is None
     assert main(["keygen", "--roles", str(tmp_path), "--client", "alice"]) == 2
+
+
+def test_clients_that_are_added_at_once_are_all_let_in(tmp_path: Path) -> None:
+    """Each of several runs writes both servers' files anew, and none forgets what another one has added."""
+    assert main(["keygen", "--roles", str(tmp_path)]) == 0
+    names = [f"client{number}" for number in range(16)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        codes = [*pool.map(lambda name: main(["keygen", "--roles", str(tmp_path), "--client", name]), names)]
+    assert codes == [0] * len(names)
+    wanted = {(name, keys.load(tmp_path / f"{name}.key").public) for name in names}
+    for role in ("dispatcher", "worker"):
+        known = keys.load(tmp_path / f"{role}.key").known
+        assert wanted == {(one.name, one.public) for one in known if one.name}
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o440])

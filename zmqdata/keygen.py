@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from zmqdata.commandline import Arguments, guarded, say
@@ -61,20 +64,38 @@ def _make(key_file: str | None, roles: str | None, client: str | None) -> int:
 
 def _make_roles(folder: Path) -> list[Path]:
     made = {folder / f"{role}.key": key for role, key in keys.new_roles().items()}
-    for path in made:
-        keys.check_absent(path)  # of all three, lest some of them be of another cluster
-    for path, key in made.items():
-        keys.save(path, key)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _alone(folder):
+        for path in made:
+            keys.check_absent(path)  # of all three, lest some of them be of another cluster
+        for path, key in made.items():
+            keys.save(path, key)
     return list(made)
 
 
 def _add_client(folder: Path, name: str) -> list[Path]:
     """A key for one more client, known to those that let clients in."""
-    servers = {role: keys.load(folder / f"{role}.key") for role in ("dispatcher", "worker")}
+    keys.load(folder / "dispatcher.key")  # what is missing is told before there is a folder to lock
     if not keys.is_name(name) or name in keys.ROLES:
         raise InvalidArgumentError(f"`--client` must be a word of at most 100 characters, and no role, got {name!r}")
-    key = keys.new_client(servers["dispatcher"], servers["worker"])
-    keys.save(folder / f"{name}.key", key)
-    for role, server in servers.items():
-        keys.replace(folder / f"{role}.key", keys.with_known(server, keys.Known("client", key.public, name)))
-    return [folder / f"{name}.key"]
+    path = folder / f"{name}.key"
+    with _alone(folder):
+        servers = {role: keys.load(folder / f"{role}.key") for role in ("dispatcher", "worker")}
+        keys.check_absent(path)
+        key = keys.new_client(servers["dispatcher"], servers["worker"])
+        for role, server in servers.items():
+            keys.replace(folder / f"{role}.key", keys.with_known(server, keys.Known("client", key.public, name)))
+        keys.save(path, key)  # last: whoever has the file is let in
+    return [path]
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Has other runs wait, each of which would write files without the lines that this one adds."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems lock no folders
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
