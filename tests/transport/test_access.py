@@ -169,16 +169,55 @@ def without_client(path: Path) -> str:
     return "".join(line for line in lines if ROLES["client"].public not in line)
 
 
-def test_a_change_counts_once_the_file_is_private_again(tmp_path: Path) -> None:
-    """An editor may leave it open to others: refused then, and read when its mode is mended."""
+def test_what_a_file_that_is_open_to_others_adds_does_not_count(tmp_path: Path) -> None:
+    """Until it is private again: somebody else may have written it."""
     path = tmp_path / "k"
     keys.save(path, ROLES["dispatcher"])
     keyring = Keyring(keys.load(path))
+    added, worker = keys.new_key().public, ROLES["worker"].public
+    path.write_text(path.read_text().replace(f"known worker {worker}", f"known all {worker}\nknown client {added}"))
+    path.chmod(0o644)
+    keyring.look()
+    assert keyring.holder(added) is None
+    assert keyring.holder(worker) is None, "in another role it is not what was let in"
+    path.chmod(0o600)
+    keyring.look()
+    assert keyring.holder(added) == keys.Known("client", added)
+    assert keyring.holder(worker) == keys.Known("all", worker)
+
+
+def test_what_a_file_that_is_open_to_others_lacks_is_revoked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As after `grep -v NAME k >new; mv new k`; the log says how to mend the mode, and a line that is back counts."""
+    path = tmp_path / "k"
+    keys.save(path, ROLES["dispatcher"])
+    keyring = Keyring(keys.load(path))
+    whole = path.read_text()
     path.write_text(without_client(path))
     path.chmod(0o644)
     keyring.look()
+    assert keyring.holder(ROLES["client"].public) is None
+    assert keyring.holder(ROLES["worker"].public) is not None
+    assert "before counts, but for 1 keys that it does not have any more" in caplog.text
+    assert f"chmod 600 {path}" in caplog.text
+    path.write_text(whole)
+    keyring.look()
     assert keyring.holder(ROLES["client"].public) is not None
-    path.chmod(0o600)
+
+
+def test_a_file_that_is_gone_revokes_nothing_and_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each time that it goes; what it says when it is there again counts."""
+    path = tmp_path / "k"
+    keys.save(path, ROLES["dispatcher"])
+    keyring = Keyring(keys.load(path))
+    for times in (1, 2):
+        path.rename(tmp_path / "away")
+        keyring.look()
+        keyring.look()
+        assert keyring.holder(ROLES["client"].public) is not None
+        assert caplog.text.count("the key file is gone") == times
+        (tmp_path / "away").rename(path)
+        keyring.look()
+    path.write_text(without_client(path))
     keyring.look()
     assert keyring.holder(ROLES["client"].public) is None
 

@@ -41,10 +41,11 @@ class Keyring:
 
     def __init__(self, key: Key | None) -> None:
         self.key = key
-        self._known = _by_public(key)
+        self._known = self._said = _by_public(key)
         # Whole: a pipeline in this process may go to another folder. What was changed since is found at the first look.
         self._path = os.path.abspath(key.path) if key is not None and key.path else ""
         self._read: tuple[int, ...] | None = None
+        self._is_gone = False
 
     def __bool__(self) -> bool:
         return self.key is not None
@@ -54,28 +55,51 @@ class Keyring:
         return ANYBODY if self.key is None else self._known.get(public)
 
     def look(self) -> None:
-        """Reads the file again if it was changed. While it cannot be read, what it said before counts."""
-        state = self._state()
-        if self.key is None or state is None or state == self._read:
+        """Reads the file again if it was changed. While it cannot be read, what it said before counts.
+
+        While only its mode is wrong, as it is after ``grep -v NAME k >new; mv new k``, it takes keys away and adds
+        none: whoever revokes a key expects that it is refused, and others could have added theirs.
+        """
+        if not self._path:
+            return
+        try:
+            state = _state(self._path)
+        except OSError as error:
+            if not self._is_gone:
+                log.warning("the key file is gone; what it said before counts until it is there again: %s", error)
+            self._is_gone = True
+            return
+        self._is_gone = False
+        if state == self._read:
             return
         self._read = state
         try:
-            known = _by_public(load(self._path))
+            known = self._said = _by_public(load(self._path))
         except (DataServiceError, OSError) as error:
-            log.error("the key file is not what it should be; what it said before counts: %s", error)
-            return
+            known = self._of_both()
+            log.error(
+                "the key file is not what it should be; what it said before counts%s: %s",
+                f", but for {len(self._said) - len(known)} keys that it does not have any more" if known != self._said
+                else "", error,
+            )  # fmt: skip
         if known != self._known:
             self._known = known
             log.info("key file %s was changed: %d keys are let in", self._path, len(known))
 
-    def _state(self) -> tuple[int, ...] | None:
-        if not self._path:
-            return None
-        with contextlib.suppress(OSError):
-            found = os.stat(self._path)
-            # With owner and mode: a file that others could read is refused, and read again when that is mended.
-            return found.st_mtime_ns, found.st_ino, found.st_size, found.st_mode, found.st_uid
-        return None
+    def _of_both(self) -> dict[str, Known]:
+        """What the file said when it was private, less what it does not say now; all of it if it cannot be read."""
+        try:
+            now = _by_public(load(self._path, any_mode=True))
+        except (DataServiceError, OSError):
+            return self._said
+        return {name: one for name, one in self._said.items() if name in now and now[name].role == one.role}
+
+
+def _state(path: str) -> tuple[int, ...]:
+    """By what it is noticed that a file was changed."""
+    found = os.stat(path)
+    # With owner and mode: a file that others could read is refused, and read again when that is mended.
+    return found.st_mtime_ns, found.st_ino, found.st_size, found.st_mode, found.st_uid
 
 
 def _by_public(key: Key | None) -> dict[str, Known]:

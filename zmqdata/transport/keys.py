@@ -224,8 +224,12 @@ def _is_public(text: str) -> bool:
         return False
 
 
-def load(path: str | os.PathLike[str]) -> Key:
+def load(path: str | os.PathLike[str], any_mode: bool = False) -> Key:
     """Reads a key file.
+
+    Args:
+        path: of the file.
+        any_mode: also when others can read or change it: what it says is to be believed by nobody then.
 
     Raises:
         NotFoundError: there is none.
@@ -239,7 +243,7 @@ def load(path: str | os.PathLike[str]) -> Key:
         text = f"There is no key file {os.fspath(path)}. Copy the one of the cluster, or run `zmqdata keygen`."
         raise NotFoundError(text) from None
     try:
-        _check_private(os.fspath(path), os.fstat(descriptor))
+        _check_private(os.fspath(path), os.fstat(descriptor), any_mode)
         content = os.read(descriptor, MOST_BYTES + 1)
     finally:
         os.close(descriptor)
@@ -248,11 +252,12 @@ def load(path: str | os.PathLike[str]) -> Key:
     return parse(content.decode(errors="replace"), os.fspath(path))
 
 
-def _check_private(path: str, status: os.stat_result) -> None:
+def _check_private(path: str, status: os.stat_result, any_mode: bool) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise FailedPreconditionError(f"{path} is no file, and so no key file. `zmqdata keygen` makes one.")
     # A group may read it: volumes of container platforms are mounted so.
-    if status.st_uid not in (os.getuid(), 0) or status.st_mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP):
+    is_open = status.st_mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP) and not any_mode
+    if status.st_uid not in (os.getuid(), 0) or is_open:
         raise FailedPreconditionError(
             f"Key file {path} has mode {stat.S_IMODE(status.st_mode):04o} and belongs to user {status.st_uid}: others "
             f"can read or change it. Run `chmod 600 {path}` as its owner, and make a new one if others had access."
