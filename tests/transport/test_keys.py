@@ -59,6 +59,31 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> No
         keys.load(tmp_path / "k")
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_a_file_of_another_user_is_refused(tmp_path: Path, mode: int) -> None:
+    """Whatever its mode, as its owner can change it; the error says whose it has to be."""
+    keys.save(tmp_path / "k", KEY)
+    (tmp_path / "k").chmod(mode)
+    os.chown(tmp_path / "k", 54321, 54321)
+    with pytest.raises(FailedPreconditionError, match=r"belongs to user 54321, .*Run `chown 0 .*/k` as root"):
+        keys.load(tmp_path / "k")
+
+
+def test_a_file_that_cannot_be_read_is_told_with_the_remedy(tmp_path: Path) -> None:
+    """Who cannot read it, and what to change: its owner, its group, or the pod."""
+    keys.save(tmp_path / "k", KEY)
+    (tmp_path / "k").chmod(0)
+    user = os.geteuid()
+    os.seteuid(user or 54321)  # nothing is forbidden to root
+    try:
+        told = rf"k cannot be read by user {user or 54321} of group {os.getegid()}.*chown.*chmod 440.*`fsGroup`"
+        with pytest.raises(PermissionError, match=told):
+            keys.load(tmp_path / "k")
+    finally:
+        os.seteuid(user)
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o440, 0o640])
 def test_a_group_may_read_it(tmp_path: Path, mode: int) -> None:
     """As volumes of container platforms are mounted."""

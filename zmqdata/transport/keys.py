@@ -242,6 +242,13 @@ def load(path: str | os.PathLike[str], any_mode: bool = False) -> Key:
     except FileNotFoundError:
         text = f"There is no key file {os.fspath(path)}. Copy the one of the cluster, or run `zmqdata keygen`."
         raise NotFoundError(text) from None
+    except PermissionError as error:
+        text = (
+            f"key file {os.fspath(path)} cannot be read by user {os.geteuid()} of group {os.getegid()}, who runs this. "
+            "Give it to that user (chown), or to that group (chgrp, chmod 440); with Kubernetes set `fsGroup` in the "
+            "pod's `securityContext`"
+        )
+        raise PermissionError(error.errno, text) from None
     try:
         _check_private(os.fspath(path), os.fstat(descriptor), any_mode)
         content = os.read(descriptor, MOST_BYTES + 1)
@@ -255,9 +262,14 @@ def load(path: str | os.PathLike[str], any_mode: bool = False) -> Key:
 def _check_private(path: str, status: os.stat_result, any_mode: bool) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise FailedPreconditionError(f"{path} is no file, and so no key file. `zmqdata keygen` makes one.")
+    if status.st_uid not in (os.getuid(), 0):
+        raise FailedPreconditionError(
+            f"Key file {path} belongs to user {status.st_uid}, who can read and change it, and this is user "
+            f"{os.getuid()}. Run `chown {os.getuid()} {path}` as root, or copy it as that one, and make a new one "
+            f"if user {status.st_uid} should not have had access."
+        )
     # A group may read it: volumes of container platforms are mounted so.
-    is_open = status.st_mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP) and not any_mode
-    if status.st_uid not in (os.getuid(), 0) or is_open:
+    if status.st_mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP) and not any_mode:
         raise FailedPreconditionError(
             f"Key file {path} has mode {stat.S_IMODE(status.st_mode):04o} and belongs to user {status.st_uid}: others "
             f"can read or change it. Run `chmod 600 {path}` as its owner, and make a new one if others had access."
