@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 LEAST_MEMORY = 256 << 20
-"""A child with its libraries and threads has about 100 MiB before its first pipeline."""
+"""A child with its libraries and threads has 120 to 140 MiB before its first pipeline."""
 PR_SET_NO_NEW_PRIVS = 38
 DEEPEST_CAUSE = 10
 
