@@ -40,6 +40,7 @@ class Peer:
         self._context = zmq.Context()
         self._socket = with_key(self._context, endpoint, key or own_key(), takes)
         self._socket.sndtimeo = SENDING
+        self._pulls: list[zmq.Socket[bytes]] = []
 
     def say(self, message: m.Message) -> None:
         """Sends a message, if it is let in: whose connection was refused waits for ever to be heard."""
@@ -73,10 +74,11 @@ class Peer:
         return self.answer()
 
     def link(self, name: str, client: str, ticket: int = 0, **options: Any) -> zmq.Socket[bytes]:
-        """A data connection, opened and connected as a client does."""
+        """A data connection, opened and connected as a client does: it lasts until this peer is gone."""
         opened = self.ask(m.OpenLink(client, name, "", 0, "", ("tcp",), ticket=ticket, **options))
         assert isinstance(opened, m.LinkOpened), opened
         pull = self._context.socket(zmq.PULL)
+        self._pulls.append(pull)
         pull.linger = 0
         secret, key = opened.secret.encode(), own_key()
         pull.curve_publickey, pull.curve_secretkey = zmq.curve_public(secret), secret
