@@ -5,7 +5,8 @@
 The dispatcher is a process of its own, with a journal unless ``--no-journal`` is given. Workers and clients are DEALER
 sockets, in two other processes, that speak the protocol with the library's own messages: they register and open one
 DYNAMIC job, beat once a second, take the tasks that they are given, ask for splits about every five seconds and report
-what reached training loops. A worker's heartbeat names the ``--links`` clients that it would have links with.
+what reached training loops. A worker has links with ``--links`` clients: as many of them are named in its heartbeat,
+and have asked it to vouch for them, as the library's own would be.
 
 Measured, after everybody is there: how long answers to heartbeats and to asks for splits take, as the peers see it, and
 the processor time of the dispatcher, from ``/proc``.
@@ -36,6 +37,9 @@ import zmq
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.cluster.processes import ServerProcess
+from zmqdata.core.readlinks import VOUCHING
+from zmqdata.core.rotation import Rotation
+from zmqdata.core.sendlinks import NAMED_AT_ONCE, SPOKE_LATELY
 from zmqdata.splits import IndexSplits
 from zmqdata.transport import sockets
 from zmqdata.transport.keys import shown_key
@@ -113,9 +117,11 @@ class Peer:
 class SimulatedWorker(Peer):
     """Registers, hosts what it is told to, and makes a hundred elements a second."""
 
-    def __init__(self, context: Any, target: str, number: int, links: Sequence[str]) -> None:
+    def __init__(self, context: Any, target: str, number: int, links: Sequence[str], workers: int) -> None:
         super().__init__(context, target, f"worker-{number}")
-        self.links = tuple(links)
+        self.links = links
+        self.rotation = Rotation(NAMED_AT_ONCE)
+        self.vouching = VOUCHING * SPOKE_LATELY / BEAT / workers
         self.address = f"tcp://10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:7000"
         self.tasks: dict[int, list[int]] = {}
 
@@ -128,8 +134,9 @@ class SimulatedWorker(Peer):
             self.send(m.RegisterWorker(self.name, *place), "registered")
             return
         self.beats += 1
-        readers = dict.fromkeys(self.links, 0.0)
-        self.send(m.WorkerHeartbeat(self.name, self._reports(), self.links, readers), "worker heartbeat")
+        readers = {client: 0.0 for client in self.links if random.random() < self.vouching}
+        beat = m.WorkerHeartbeat(self.name, self._reports(), self.rotation.take(self.links), readers)
+        self.send(beat, "worker heartbeat")
         for task, facts in self.tasks.items():
             facts[2] += 100
             if (self.beats + task) % BEATS_PER_ASK == 0:
@@ -228,7 +235,7 @@ def talk(role: str, target: str, number: int, others: int, reports: int) -> None
     names = [f"client-{one}" for one in range(others)]
     peers: list[Peer]
     if role == "workers":
-        peers = [SimulatedWorker(context, target, one, names) for one in range(number)]
+        peers = [SimulatedWorker(context, target, one, names, number) for one in range(number)]
     else:
         peers = [SimulatedClient(context, target, one, reports) for one in range(number)]
     conversation = Conversation(peers)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.readlinks import INCOMPLETE, SILENT, STALE_LINK, LinkProfile, ReadLinks
+from zmqdata.core.readlinks import INCOMPLETE, SILENT, STALE_LINK, VOUCHING, LinkProfile, ReadLinks
 
 STREAM = m.StreamGrant(1, 1, 8, 1000, 0)
 
@@ -60,6 +61,25 @@ def test_grants_are_repeated_every_second() -> None:
     assert ends.done() == [m.Grant("me-1", 2, (STREAM,), sent=1.0)]
     ends.links.tick(1.5, 0.5)
     assert ends.done() == [m.Grant("me-1", 2, (STREAM,), sent=1.5)]
+
+
+def test_few_workers_at_a_time_are_asked_to_vouch_for_a_client() -> None:
+    """All in turn, each at once when its turn comes; the others' grants say nothing of when they were sent."""
+    ends = Ends()
+    workers = [f"w{number}" for number in range(VOUCHING + 2)]
+    ends.links.tend(workers, 0.0)
+    for number in range(len(workers)):
+        ends.links.opened(m.LinkOpened(f"me-{number + 1}", "tcp://x", "secret"), 0.1)
+    first = {one.link for one in ends.done() if isinstance(one, m.Grant) and one.sent}
+    assert len(first) == VOUCHING
+    asked = list(first)
+    for number in range(1, 4):
+        ends.links.tick(0.2 + number)
+        grants = [one for one in ends.done() if isinstance(one, m.Grant)]
+        assert {one.sent for one in grants} == {0.0, 0.2 + number}
+        asked += [one.link for one in grants if one.sent]
+    assert Counter(Counter(asked).values()).keys() <= {2, 3}
+    assert len(set(asked)) == len(workers)
 
 
 def test_a_single_stream_can_be_granted() -> None:

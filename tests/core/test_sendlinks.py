@@ -13,6 +13,7 @@ from zmqdata.core.sendlinks import (
     LINK_SILENCE,
     MAX_GRANTS,
     MAX_IDLE_LINKS,
+    NAMED_AT_ONCE,
     RELEASED_KEPT,
     RETIRED_KEPT,
     SPOKE_LATELY,
@@ -38,8 +39,8 @@ class Ends:
         self.links.open(peer, m.OpenLink(client, link, replaces, have_through, "host", ("tcp",)), now)
         return self.done()
 
-    def use(self, link: str, now: float = 0.0) -> None:
-        self.links.granted("peer", m.Grant(link, 0, (m.StreamGrant(1, 1, 5, 5, 0),)), now)
+    def use(self, link: str, now: float = 0.0, sent: float = 0.0) -> None:
+        self.links.granted("peer", m.Grant(link, 0, (m.StreamGrant(1, 1, 5, 5, 0),), sent=sent), now)
         self.done()
 
     def bound(self, link: str, error: str = "") -> list[Any]:
@@ -209,9 +210,30 @@ def test_a_used_link_stays_while_its_client_speaks() -> None:
     ends.use("client-1", now=100.0)
     ends.links.close_silent(100.0 + LINK_SILENCE - 1)
     assert ends.done() == []
+
+
+def test_readers_are_those_who_asked_lately_to_be_named() -> None:
+    """One that leaves it to other workers is none, though it speaks; where heartbeats are rare that is longer ago."""
+    ends = Ends()
+    ends.open("client-1")
+    ends.use("client-1", now=99.0)
+    assert ends.links.readers(99.0, 1.0) == {}
+    ends.use("client-1", now=100.0, sent=7.0)
+    ends.use("client-1", now=101.0)
     assert ends.links.readers(100.0 + SPOKE_LATELY - 1, 1.0) == {"client": SPOKE_LATELY - 1}
     assert ends.links.readers(100.0 + SPOKE_LATELY, 1.0) == {}
     assert ends.links.readers(100.0 + SPOKE_LATELY, 10.0) == {"client": SPOKE_LATELY}
+
+
+def test_clients_are_named_some_at_a_time() -> None:
+    """All of them in turn, so that the dispatcher learns of each; no heartbeat grows with their number."""
+    ends = Ends()
+    names = [f"client{number}" for number in range(NAMED_AT_ONCE + 1)]
+    for number, client in enumerate(names):
+        ends.ask(f"{client}-1", client=client, peer=f"peer{number}")
+    first, second = ends.links.named(), ends.links.named()
+    assert len(first) == len(second) == NAMED_AT_ONCE
+    assert {*first, *second} == set(names)
 
 
 def test_a_peer_has_few_links_that_are_not_in_use() -> None:

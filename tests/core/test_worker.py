@@ -151,9 +151,10 @@ def test_what_is_unknown_is_ignored() -> None:
 
 
 def test_a_heartbeat_names_who_reads() -> None:
-    """Clients are named for as long as they have a link; those that spoke lately, as readers, with how long ago."""
+    """Clients are named for as long as they have a link; those that asked lately, as readers, with how long ago."""
     host = Host()
     host.link()
+    host.hear("k", m.Grant("k-1", 0, (), sent=7.0))
     host.wait(4.0)
     beat = host.all_of(m.WorkerHeartbeat)[-1]
     assert (beat.clients, beat.readers) == (("k",), {"k": 3.25})

@@ -336,7 +336,8 @@ class ConsumerCore:
             self._finish("DataLossError", _taking_more(task.place.address, breach), now)
 
     def _link_reported(self, message: m.LinkReported, now: float) -> None:
-        self.lease.heard(message.heard, now)
+        if message.heard:
+            self.lease.heard(message.heard, now)
         self.links.reported(message, now)
         self.telling.count_skipped(message.link, message.skipped)
 

@@ -5,14 +5,20 @@ What the messages on a link mean is the consumer core's affair.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.rotation import Rotation
 from zmqdata.errors import ResourceExhaustedError
 
 REPEAT = 1.0
+VOUCHING = 4
+"""So many workers at a time are asked to tell the dispatcher that they hear us. One of them would do, if it could be
+known which of them the dispatcher hears; if all told of all, thousands of them would be busy with nothing else.
+"""
 STALE_LINK = 30.0
 """Seconds after which messages that were sent and have not come count as lost, though nothing says that they are.
 
@@ -95,6 +101,9 @@ class ReadLinks:
         self._streams = streams
         self._reach: dict[str, Reach] = {}
         self._made = 0
+        self._rotation = Rotation(VOUCHING)
+        self._vouching: set[str] = set()
+        self._turned = -math.inf
         self.asks = 0
 
     def tend(self, wanted: Iterable[str], now: float, ticket: int = 0) -> None:
@@ -111,7 +120,12 @@ class ReadLinks:
                 self._grant_all(link, now)
 
     def tick(self, now: float, pause: float = REPEAT) -> None:
-        """Repeats asks and grants after a ``pause`` without any."""
+        """Repeats asks and grants after a ``pause`` without any; so often other workers are asked to vouch for us."""
+        if now - self._turned >= pause:
+            before, self._turned, self._vouching = self._vouching, now, set(self._rotation.take(self.by_address))
+            for link in [self.by_address[address] for address in sorted(self._vouching - before)]:
+                if link.opened:
+                    self._grant_all(link, now)
         for link in self.by_address.values():
             if not link.opened:
                 if now - link.asked >= pause:
@@ -130,7 +144,8 @@ class ReadLinks:
         self._do(c.Send(link.address, self._grant(link, now, self._streams(link.address))))
 
     def _grant(self, link: ReadLink, now: float, streams: tuple[m.StreamGrant, ...]) -> m.Grant:
-        return m.Grant(link.name, link.seen, streams, len(self.by_address), link.shares, self.asks, now)
+        sent = now if link.address in self._vouching else 0.0
+        return m.Grant(link.name, link.seen, streams, len(self.by_address), link.shares, self.asks, sent)
 
     # --- making and dropping
 
@@ -138,6 +153,8 @@ class ReadLinks:
         self._made += 1
         link = ReadLink(f"{self.profile.client}-{self._made}", address, replaces, have_through)
         self.by_address[address] = self.by_name[link.name] = link
+        if len(self._vouching) < VOUCHING:
+            self._vouching.add(address)
         return link
 
     def _ask(self, link: ReadLink, now: float) -> None:

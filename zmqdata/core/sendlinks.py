@@ -6,6 +6,7 @@ them. What they mean is the worker core's affair.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from msgspec import structs
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.limits import MOST_CHARACTERS, too_long
+from zmqdata.core.rotation import Rotation
 from zmqdata.core.streams import Stream
 
 LINK_SILENCE = 30.0
@@ -24,6 +26,7 @@ RELEASED_KEPT = 10_000
 RETIRED_KEPT = 100
 MAX_LINKS = 4096
 MAX_IDLE_LINKS = 16
+NAMED_AT_ONCE = 32
 SPOKE_LATELY = 5.0
 
 
@@ -35,7 +38,7 @@ class Link:
     of tasks that have not come here yet; ``used``: whether there was ever one. ``retired``: names of the last links to
     this client that are closed; a late ask must not open them again, since their numbers have been used.
     ``links``: how many the client has, this one included. ``asks``: how often it has seen others leave. ``ticket``: of
-    the iteration that it says it reads.
+    the iteration that it says it reads. ``vouched``: when it last asked us to tell the dispatcher that we hear it.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Link:
     asks: int = 0
     made: float = 0.0
     heard: float = 0.0
+    vouched: float = -math.inf
 
     @property
     def bound(self) -> bool:
@@ -88,6 +92,7 @@ class SendLinks:
         self.by_name: dict[str, Link] = {}
         self.by_client: dict[str, Link] = {}
         self._released: dict[str, None] = {}
+        self._rotation = Rotation(NAMED_AT_ONCE)
         self._do = do
 
     def is_bound(self, client: str) -> bool:
@@ -194,6 +199,8 @@ class SendLinks:
             self._refuse_unknown(peer, grant.link)
             return None
         link.peer, link.heard, link.links = peer, now, grant.links
+        if grant.sent:
+            link.vouched = now
         link.asks = max(link.asks, grant.asks)
         link.seen(grant.seen)
         if grant.shares and link.memory is not None and not link.shares:
@@ -254,10 +261,15 @@ class SendLinks:
         if link is not None and link.name in self.by_name:
             self._unbind(link)
 
+    def named(self) -> tuple[str, ...]:
+        """Some of the clients, all in turn, so that the dispatcher can say which of them read no more."""
+        return self._rotation.take(self.by_client)
+
     def readers(self, now: float, pause: float) -> dict[str, float]:
-        """The clients that spoke to us lately, and how many seconds ago. It is told after each ``pause``."""
+        """The clients that asked us lately to tell of them, and how many seconds ago. It is told after each ``pause``.
+        """
         lately = max(SPOKE_LATELY, 2 * pause)
-        return {client: now - one.heard for client, one in self.by_client.items() if now - one.heard < lately}
+        return {client: now - one.vouched for client, one in self.by_client.items() if now - one.vouched < lately}
 
     def drop_task(self, task: int) -> None:
         """Forgets the grants for a task that is not here any more."""

@@ -166,7 +166,7 @@ class WorkerCore:
         reports = tuple(task.report(now) for task in self.tasks.values())
         who = self.profile
         if self.registered:
-            clients, readers = tuple(self.links.by_client), self.links.readers(now, who.heartbeat)
+            clients, readers = self.links.named(), self.links.readers(now, who.heartbeat)
             told = (reports, clients, readers, self.draining.begun, who.heartbeat)
             self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, *told))
         else:

@@ -66,7 +66,8 @@ class Grant(Message, frozen=True):
     client reads, and decompresses what comes over them with one thread; the worker takes that into account.
     ``shares``: the client has mapped the link's memory, so that blocks may lie in it from now on. ``asks``: how often
     it has seen others leave, or missed something; the worker tells it by ``Lineage`` what can have been theirs.
-    ``sent``: when, in seconds by its own clock.
+    ``sent``: when, in seconds by its own clock, if the worker shall tell the dispatcher that it hears the client; 0 if
+    others shall.
     """
 
     link: str

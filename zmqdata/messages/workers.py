@@ -33,8 +33,8 @@ class WorkerHeartbeat(Message, frozen=True):
 
     The dispatcher answers ``WorkerHeartbeatAnswered`` and sends ``HostTask`` for tasks that are missing in it and
     ``DropTask`` for tasks that should not be there, and ``ReleaseClient`` for ``clients`` that read no more: a lost
-    message heals with the next heartbeat. ``readers`` are those of them that spoke to the worker in the last seconds,
-    each with how many seconds ago that was.
+    message heals with the next heartbeat, or with one of the next where a worker has many clients, since it names some
+    at a time. ``readers`` asked it in the last seconds to tell that it hears them, each with how many seconds ago.
     ``draining``: it will leave; it gets no more tasks, and what it has goes to others as soon as there are any.
     ``every``: seconds between two of them.
     """
