@@ -4,9 +4,9 @@
 
 The dispatcher is a process of its own, with a journal unless ``--no-journal`` is given. Workers and clients are DEALER
 sockets, in two other processes, that speak the protocol with the library's own messages: they register and open one
-DYNAMIC job, beat once a second, take the tasks that they are given, ask for splits about every five seconds and report
-what reached training loops. A worker has links with ``--links`` clients: as many of them are named in its heartbeat,
-and have asked it to vouch for them, as the library's own would be.
+DYNAMIC job, beat once a second, workers as rarely as they are told, take the tasks that they are given, ask for splits
+about every five seconds and report what reached training loops. A worker has links with ``--links`` clients: its
+heartbeat names as many of them, and vouches for as many, as one of the library's would.
 
 Measured, after everybody is there: how long answers to heartbeats and to asks for splits take, as the peers see it, and
 the processor time of the dispatcher, from ``/proc``.
@@ -45,7 +45,7 @@ from zmqdata.transport import sockets
 from zmqdata.transport.keys import shown_key
 
 BEAT = 1.0
-BEATS_PER_ASK = 5
+SECONDS_PER_ASK = 5.0
 START = 120.0
 PIPELINE = b"a pipeline that nobody opens"
 JOB = m.JobParameters("scale", "scale", "DYNAMIC")
@@ -91,6 +91,7 @@ class Peer:
         self.taken: dict[str, list[float]] = {}
         self.beats = 0
         self.present = False
+        self.pause = BEAT
 
     def send(self, message: m.Message, kind: str = "") -> None:
         """Sends a message; ``kind``: what its answer will count for."""
@@ -121,7 +122,7 @@ class SimulatedWorker(Peer):
         super().__init__(context, target, f"worker-{number}")
         self.links = links
         self.rotation = Rotation(NAMED_AT_ONCE)
-        self.vouching = VOUCHING * SPOKE_LATELY / BEAT / workers
+        self.workers = workers
         self.address = f"tcp://10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:7000"
         self.tasks: dict[int, list[int]] = {}
 
@@ -134,12 +135,13 @@ class SimulatedWorker(Peer):
             self.send(m.RegisterWorker(self.name, *place), "registered")
             return
         self.beats += 1
-        readers = {client: 0.0 for client in self.links if random.random() < self.vouching}
+        lately = max(SPOKE_LATELY, 2 * self.pause)
+        readers = {client: 0.0 for client in self.links if random.random() < VOUCHING * lately / BEAT / self.workers}
         beat = m.WorkerHeartbeat(self.name, self._reports(), self.rotation.take(self.links), readers)
         self.send(beat, "worker heartbeat")
         for task, facts in self.tasks.items():
-            facts[2] += 100
-            if (self.beats + task) % BEATS_PER_ASK == 0:
+            facts[2] += round(100 * self.pause)
+            if random.random() < self.pause / SECONDS_PER_ASK:
                 ask = m.RequestSplits(self.name, task, facts[0], 0, 0, facts[1], 0, False, 0.01)
                 self.send(ask, "splits")
 
@@ -147,7 +149,7 @@ class SimulatedWorker(Peer):
         message = wire.to_worker.control(frames)
         if isinstance(message, m.WorkerHeartbeatAnswered):
             self.answered("worker heartbeat")
-            self.present = message.known
+            self.present, self.pause = message.known, max(BEAT, message.every)
         elif isinstance(message, m.SplitsAssigned):
             self.answered("splits")
             if message.task in self.tasks:
@@ -216,7 +218,7 @@ class Conversation:
         while (now := time.perf_counter()) < end:
             while self._turns[0][0] <= now:
                 due, number = self._turns[0]
-                heapq.heapreplace(self._turns, (max(due + BEAT, now), number))
+                heapq.heapreplace(self._turns, (max(due + self.peers[number].pause, now), number))
                 self.peers[number].speak()
                 self._read(self.peers[number])
             wait = max(0.0, min(end, self._turns[0][0]) - time.perf_counter())

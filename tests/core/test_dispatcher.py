@@ -84,6 +84,17 @@ def test_a_worker_registers_and_is_answered() -> None:
     assert cluster.sent(m.WorkerHeartbeatAnswered).known
 
 
+def test_thousands_of_workers_are_told_to_speak_rarely() -> None:
+    """So that no more of them are heard in a second than of hundreds; they are known again before they are given up."""
+    cluster = Cluster(busy=False, times=DispatcherTimes(worker_timeout=9.0, beat_share=0.1))
+    told = []
+    for number in range(40):
+        cluster.join(f"w{number}")
+        cluster.beat("w0")
+        told.append(cluster.sent(m.WorkerHeartbeatAnswered).every)
+    assert told == [round(min(0.1 * (number + 1), 3.0), 1) for number in range(40)]
+
+
 def test_an_unknown_worker_is_told_so() -> None:
     """The heartbeat of a worker that was given up makes it register again."""
     cluster = Cluster(busy=False)

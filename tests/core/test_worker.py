@@ -84,6 +84,17 @@ def test_a_forgotten_worker_registers_again_with_its_tasks() -> None:
     assert host.commands == []
 
 
+def test_a_worker_speaks_as_rarely_as_it_is_told() -> None:
+    """It says how rarely that is, never more often than configured, and as configured when it is told nothing more."""
+    host = Host()
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=3.0))
+    host.wait(7.0)
+    assert [beat.every for beat in host.all_of(m.WorkerHeartbeat)] == [3.0, 3.0]
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=0.1))
+    host.wait(3.0)
+    assert {beat.every for beat in host.all_of(m.WorkerHeartbeat)[-2:]} == {1.0}
+
+
 def test_a_refused_worker_ends() -> None:
     """A dispatcher that does not want it says why; a refusal of somebody else does not count."""
     host = Host(hosting=False)

@@ -38,7 +38,7 @@ class Ends:
         dealer.send(b"hello")
         assert self.router.poll(10_000)
         peer, *frames = self.router.recv_multipart(copy=False)
-        self.connections.heard(peer.bytes, frames)
+        self.connections.heard(peer.bytes, frames, time.monotonic())
         return peer.bytes, dealer
 
     def is_there(self, peer: bytes) -> bool:

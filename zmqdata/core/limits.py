@@ -56,5 +56,8 @@ def too_long(texts: Mapping[str, str]) -> str:
 
 def repeats_too_long(ask: object) -> str:
     """What of an ask is longer than a name, though its answer repeats it: who reads none has many of them wait here."""
-    given = {f"{name} of a message": getattr(ask, name, "") for name in REPEATED}
-    return too_long({what: text for what, text in given.items() if isinstance(text, str)})
+    for name in REPEATED:
+        text = getattr(ask, name, None)
+        if isinstance(text, str) and len(text) > MOST_CHARACTERS:
+            return too_long({f"{name} of a message": text})
+    return ""

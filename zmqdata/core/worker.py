@@ -74,6 +74,7 @@ class WorkerCore:
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
         self._beat = -profile.heartbeat
+        self._pause = profile.heartbeat
         self._heard: float | None = None
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
             c.Received: self._received,
@@ -142,7 +143,7 @@ class WorkerCore:
     # --- the dispatcher
 
     def _tick(self, now: float) -> None:
-        if now - self._beat >= self.profile.heartbeat:
+        if now - self._beat >= self._pause:
             self._heartbeat(now)
         self._end_without_dispatcher(now)
         self.pipelines.tick(now)
@@ -166,8 +167,8 @@ class WorkerCore:
         reports = tuple(task.report(now) for task in self.tasks.values())
         who = self.profile
         if self.registered:
-            clients, readers = self.links.named(), self.links.readers(now, who.heartbeat)
-            told = (reports, clients, readers, self.draining.begun, who.heartbeat)
+            clients, readers = self.links.named(), self.links.readers(now, self._pause)
+            told = (reports, clients, readers, self.draining.begun, self._pause)
             self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, *told))
         else:
             ask = m.RegisterWorker(who.worker, who.address, who.tags, who.python, who.version, reports, self.untold)
@@ -180,6 +181,7 @@ class WorkerCore:
             self._do(c.Note("info", f"registered as {self.profile.address}"))
 
     def _heartbeat_answered(self, peer: c.Peer, answer: m.WorkerHeartbeatAnswered, now: float) -> None:
+        self._pause = max(self.profile.heartbeat, answer.every)
         if not answer.known and self.registered:
             self.registered = False
             self._heartbeat(now)
@@ -283,7 +285,7 @@ class WorkerCore:
         if task is None:
             return
         task.states.append(event.state)
-        if self._heard is not None and now - self._heard <= LISTENS * self.profile.heartbeat:
+        if self._heard is not None and now - self._heard <= LISTENS * self._pause:
             self._send(c.DISPATCHER, m.StateTaken(self.profile.worker, *task.key, event.state))
 
     def _exhausted(self, event: c.Exhausted, now: float) -> None:

@@ -29,7 +29,7 @@ class RegisterWorker(Message, frozen=True):
 
 
 class WorkerHeartbeat(Message, frozen=True):
-    """From a worker every second, and at once when a task ends, with everything it hosts.
+    """From a worker every second, or as rarely as it is told, and at once when a task ends, with everything it hosts.
 
     The dispatcher answers ``WorkerHeartbeatAnswered`` and sends ``HostTask`` for tasks that are missing in it and
     ``DropTask`` for tasks that should not be there, and ``ReleaseClient`` for ``clients`` that read no more: a lost
@@ -179,14 +179,15 @@ class WorkerHeartbeatAnswered(Message, frozen=True):
     """The dispatcher is alive. ``known=False``: it does not know the worker, which registers again.
 
     ``unwanted``: of coordinated tasks of which a consumer has no client: how many rounds nobody waits for, per
-    consumer. ``draining``: the worker gets no more tasks; it leaves when those that it has are gone. Also sent without
-    being asked.
+    consumer. ``draining``: the worker gets no more tasks; it leaves when those that it has are gone. ``every``: seconds
+    until its next heartbeat, if it would send one sooner. Also sent without being asked.
     """
 
     worker: str
     known: bool
     unwanted: dict[int, tuple[int, ...]] = field(default_factory=dict)
     draining: bool = False
+    every: float = 0.0
 
 
 class Probe(Message, frozen=True):

@@ -10,7 +10,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zmqdata import commands as c
@@ -371,7 +371,8 @@ class World:
         self.workers: list[SimulatedWorker] = []
         self.clients: list[SimulatedClient] = []
         self.progress = 0.0
-        self.times = times or DispatcherTimes()
+        beat_share = random.Random(f"{seed}/beats").choice([0.0, 0.0, 1.0])
+        self.times = replace(times or DispatcherTimes(), beat_share=beat_share)
         self.disk = SimulatedDisk(self.clock, self.random.getrandbits(32)) if journalled else None
         self.dispatcher = self._make_dispatcher()
 

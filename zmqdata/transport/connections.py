@@ -71,14 +71,15 @@ class Connections:
         self._look_at = 0.0
         self._of: dict[bytes, _Connection] = {}
 
-    def heard(self, peer: bytes, frames: Sequence[zmq.Frame]) -> None:
+    def heard(self, peer: bytes, frames: Sequence[zmq.Frame], now: float) -> None:
         """Remembers by which connection a peer is heard: by another one than before, if it chose its name itself."""
         with contextlib.suppress(zmq.ZMQError, TypeError):
             descriptor = int(frames[-1].get(zmq.SRCFD))
             known = self._of.get(peer)
             if known is not None and known.descriptor == descriptor:
+                known.look_at = now + self._silence
                 return
-            self._of[peer] = _Connection(descriptor)
+            self._of[peer] = _Connection(descriptor, look_at=now + self._silence)
             if len(self._of) > MOST_PEERS:
                 del self._of[next(iter(self._of))]
 

@@ -157,7 +157,7 @@ class Entrance:
         first, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
         peer = first.bytes
         self._guests.heard(peer)
-        self._connections.heard(peer, frames)
+        self._connections.heard(peer, frames, time.monotonic())
         return peer, frames
 
     def send(self, peer: bytes, frames: Sequence[bytes]) -> None:
