@@ -11,9 +11,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from zmqdata import Dataset, distribute
 from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.testing.cluster import await_condition, descendants, frozen, is_running, listens, no_leaks
@@ -189,6 +192,25 @@ def test_processes_never_outlive_their_supervisor(dispatcher: ServerProcess, stu
         with frozen(worker) if stuck else contextlib.nullcontext():
             worker.kill()
             await_condition(lambda: not any(map(is_running, children)), 2.0, "the end of its processes")
+
+
+def test_a_worker_takes_nothing_in_its_folder_for_a_module_of_ours(dispatcher: ServerProcess, tmp_path: Path) -> None:
+    """A command in a folder of anybody's, as /tmp is, imports what lies there for pipelines, and last of all."""
+    folder, command = tmp_path / "anybodys", tmp_path / "command"
+    folder.mkdir()
+    for name in ("msgspec", "numpy", "zmq"):
+        (folder / f"{name}.py").write_text("raise SystemExit('a trap')")
+    (folder / "only_there.py").write_text("VALUE = 7")
+    command.write_text("import sys\nfrom zmqdata.cli import worker_main\nsys.exit(worker_main(sys.argv[1:], 'worker'))")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
+    options = ["--dispatcher", dispatcher.address, "--lifeline", "0"]
+    told: dict[str, Any] = {"cwd": folder, "env": environment, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, str(command), *options], **told) as worker:
+        try:
+            elements = Dataset.range(3).map(lambda x: x * __import__("only_there").VALUE)
+            assert sorted(map(int, elements.apply(distribute("parallel_epochs", dispatcher.address)))) == [0, 7, 14]
+        finally:
+            worker.terminate()
 
 
 def test_the_status_is_printed(dispatcher: ServerProcess) -> None:

@@ -22,6 +22,7 @@ from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.settings import check_wait, variables
 from zmqdata.transport.forks import check_process
+from zmqdata.worker.interpreter import PYTHON
 from zmqdata.worker.lifetime import describe_exit
 from zmqdata.worker.options import ProcessSettings
 
@@ -124,9 +125,8 @@ class ServerProcess:
         self._said.truncate(0)
         self._said.seek(0)
         # The script's folder, and nothing else, comes first for us, so it does for the process.
-        safe = ["-P"] if sys.version_info >= (3, 11) else []
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            [sys.executable, *safe, "-m", self.module, *self.options, "--lifeline", "0"],
+            [*PYTHON, "-m", self.module, *self.options, "--lifeline", "0"],
             stdin=subprocess.PIPE,
             stdout=self._said,
             stderr=self._log,

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from zmqdata.worker.interpreter import PYTHON
+
 HOMELESS = "/"
 OTHERS_WRITE = 0o002
 OF_ROOT = frozenset({"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "MAIL"})
@@ -129,7 +131,7 @@ def check_account(account: Account, cache_folder: str | None) -> None:
         return
     try:
         started = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            [sys.executable, "-c", PROBE, cache_folder or ""],
+            [*PYTHON, "-c", PROBE, cache_folder or ""],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -16,6 +16,7 @@ from zmqdata.errors import DataServiceError, VersionMismatchError
 from zmqdata.transport.addresses import free_port
 from zmqdata.worker.allocation import keep_memory
 from zmqdata.worker.crumbs import CrumbFile
+from zmqdata.worker.interpreter import add_folder
 from zmqdata.worker.lifetime import StopSignals, die_with_parent, exit_within, watch_lifeline
 from zmqdata.worker.limits import Limits
 from zmqdata.worker.server import WorkerServer
@@ -34,6 +35,7 @@ def main(arguments: list[str]) -> int:
     assignment = json.loads(arguments[0])
     report = take_over_standard_streams()
     die_with_parent(assignment["parent"])
+    add_folder(assignment["folder"], sys.path)
     keep_memory()
     sys.setswitchinterval(SWITCH_SECONDS)
     logging.basicConfig(
