@@ -100,11 +100,12 @@ def test_a_group_may_read_it(tmp_path: Path, mode: int) -> None:
         (TEXT.replace("cluster ", "#"), "`cluster` is missing"),
         (TEXT.replace(KEY.secret, KEY.secret[:-1]), "line 5 cannot be read"),
         (TEXT.replace(KEY.secret, keys.new_key().secret), "do not belong together"),
-        (TEXT + f"cluster {KEY.cluster}\n", "line 8 says a second time"),
-        (TEXT + "known nobody " + KEY.public, "line 8 cannot be read"),
-        (TEXT + "known client", "line 8 cannot be read"),
-        (TEXT + f"known client {KEY.public} two names", "line 8 cannot be read"),
-        (TEXT + "known client short", "line 8 cannot be read"),
+        (TEXT + f"cluster {KEY.cluster}\n", "line 9 says a second time"),
+        (TEXT + "known nobody " + KEY.public, "line 9 cannot be read"),
+        (TEXT + "known client", "line 9 cannot be read"),
+        (TEXT + f"known client {KEY.public} two names", "line 9 cannot be read"),
+        (TEXT + "known client short", "line 9 cannot be read"),
+        (TEXT.removesuffix("end\n"), "its last line, `end`, is missing"),
         (TEXT.replace(KEY.secret, "%" * 40), "line 5 cannot be read|do not belong together"),
     ],
 )
@@ -119,6 +120,15 @@ def test_any_text_is_a_key_or_damaged(text: str) -> None:
     """There is no other error."""
     with contextlib.suppress(DataLossError):
         keys.parse(text)
+
+
+@pytest.mark.parametrize("key", keys.new_roles().values(), ids=keys.ROLES)
+def test_a_key_that_is_cut_is_no_key(key: keys.Key) -> None:
+    """Wherever that is, at the end of a line, too: as whole it would let in fewer than its owner wants."""
+    text = keys.render(key)
+    for length in range(len(text) - 1):
+        with pytest.raises(DataLossError):
+            keys.parse(text[:length])
 
 
 @given(st.data())

@@ -1,7 +1,8 @@
 """Key files: who a process of a cluster is, and whom it lets in. Nothing here is a socket.
 
 A file has a pair of CURVE keys, and a line for each key that its owner accepts, with the role in which its holder may
-act. Without roles all processes of a cluster have the same file, whose key may do everything.
+act. Without roles all processes of a cluster have the same file, whose key may do everything. Its last line says that
+it is whole: one that is being copied or written would let in too few.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from zmqdata.keysettings import KeySettings
 from zmqdata.settings import from_environment
 
 HEADING = "zmqdata-key 1"
+ENDING = "end"
 ROLES = ("dispatcher", "worker", "client")
 ALL = "all"
 MOST_BYTES = 1 << 20
@@ -151,6 +153,7 @@ def render(key: Key) -> str:
         f"secret {key.secret}",
         "# Who is let in: delete a line, and its key is refused from then on.",
         *(" ".join(filter(None, ("known", one.role, one.public, one.name))) for one in key.known),
+        ENDING,
     ]
     return "\n".join(lines) + "\n"
 
@@ -182,8 +185,11 @@ def parse(text: str, path: str = "") -> Key:
         raise damaged(f"it does not begin with {HEADING!r}")
     single: dict[str, str] = {}
     known: list[Known] = []
+    ends = False
     for at, words in lines[1:]:
-        if words[0] == "known" and _is_known(words[1:]):
+        if words == [ENDING]:
+            ends = True
+        elif words[0] == "known" and _is_known(words[1:]):
             known.append(Known(*words[1:]))
         elif words[0] in single:
             raise damaged(f"line {at} says a second time what another one says")
@@ -192,6 +198,8 @@ def parse(text: str, path: str = "") -> Key:
         else:
             raise damaged(f"line {at} cannot be read")
     missing = _PATTERNS.keys() - single.keys()
+    if not ends:
+        raise damaged(f"its last line, `{ENDING}`, is missing, so others may be, too")
     if missing or len(known) > MOST_KNOWN:
         raise damaged(f"`{min(missing)}` is missing" if missing else f"more than {MOST_KNOWN} keys are known")
     if _public_of(single["secret"]) != single["public"]:
