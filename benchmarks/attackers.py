@@ -25,7 +25,8 @@ import zmq
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.transport.handshakes import SIGNATURE
-from zmqdata.transport.keys import Key, load, new_key, own_key
+from zmqdata.transport.keychoice import own_key
+from zmqdata.transport.keys import Key, load, new_key
 
 GREETING = SIGNATURE + b"\1" + b"CURVE".ljust(20, b"\0") + b"\0" * 32
 """All of what a client says first."""

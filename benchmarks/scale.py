@@ -42,7 +42,7 @@ from zmqdata.core.rotation import Rotation
 from zmqdata.core.sendlinks import NAMED_AT_ONCE, SPOKE_LATELY
 from zmqdata.splits import IndexSplits
 from zmqdata.transport import sockets
-from zmqdata.transport.keys import shown_key
+from zmqdata.transport.keychoice import shown_key
 
 BEAT = 1.0
 SECONDS_PER_ASK = 5.0

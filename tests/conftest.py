@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from zmqdata.dataset.seeds import _seeds
-from zmqdata.transport.keys import own_key
+from zmqdata.transport.keychoice import own_key
 
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("local", deadline=None)

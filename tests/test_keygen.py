@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from zmqdata.cli import main
-from zmqdata.transport import keys
+from zmqdata.transport import keychoice, keys
 
 
 def test_a_key_is_made_where_processes_look_for_it(
@@ -19,7 +19,7 @@ def test_a_key_is_made_where_processes_look_for_it(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert main(["keygen"]) == 0
     path = tmp_path / "zmqdata" / "cluster.key"
-    key = keys.own_key()
+    key = keychoice.own_key()
     assert key == keys.load(path)
     said = capsys.readouterr().out
     assert said.startswith(f"{path}\nCopy it")
@@ -73,7 +73,7 @@ def test_a_key_that_is_there_already_is_named(
 ) -> None:
     """Whoever has tried a cluster on this machine has one: it is to be copied, not deleted."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    keys.own_key()
+    keychoice.own_key()
     assert main(["keygen"]) == 2
     assert f"{tmp_path / 'zmqdata' / 'cluster.key'} already, and it is left" in capsys.readouterr().err
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from zmqdata.specs import UNKNOWN_CARDINALITY as UNKNOWN_CARDINALITY
     from zmqdata.specs import DatasetSpec as DatasetSpec
     from zmqdata.specs import TensorSpec as TensorSpec
-    from zmqdata.transport.keys import use_key_file as use_key_file
+    from zmqdata.transport.keychoice import use_key_file as use_key_file
     from zmqdata.worker.server import WorkerServer as WorkerServer
 
 _HOMES = {
@@ -89,7 +89,7 @@ _HOMES = {
     "from_dataset_id": "zmqdata.client.distribute",
     "register_dataset": "zmqdata.client.distribute",
     "set_random_seed": "zmqdata.dataset",
-    "use_key_file": "zmqdata.transport.keys",
+    "use_key_file": "zmqdata.transport.keychoice",
 }
 
 __all__ = ["errors", "testing", *_HOMES]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zmqdata.commandline import Arguments, guarded, say
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.transport import keys
+from zmqdata.transport import keychoice, keys
 
 ADVICE = "Copy it, and keep it as you keep passwords: whoever has it can have code run by the workers of the cluster."
 
@@ -48,7 +48,7 @@ def _make(key_file: str | None, roles: str | None, client: str | None) -> int:
     if roles is None:
         if client is not None:
             raise InvalidArgumentError("`--client` adds to a cluster with roles: name its folder with --roles DIR")
-        path = Path(key_file) if key_file is not None else keys.default_path()
+        path = Path(key_file) if key_file is not None else keychoice.default_path()
         keys.save(path, keys.new_key())
         say(f"{path}\n{ADVICE}")
         return 0

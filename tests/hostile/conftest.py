@@ -16,7 +16,8 @@ from tests.service.conftest import Service, make_service, service, wait_until
 from zmqdata import Dataset, use_key_file, wire
 from zmqdata import messages as m
 from zmqdata.transport import keys
-from zmqdata.transport.keys import Key, own_key
+from zmqdata.transport.keychoice import own_key
+from zmqdata.transport.keys import Key
 
 __all__ = ["Peer", "Service", "make_service", "service", "wait_until"]
 

@@ -35,7 +35,8 @@ from zmqdata import messages as m
 from zmqdata.client.calls import status
 from zmqdata.core.streams import MOST_BYTES_OUT
 from zmqdata.transport import sockets
-from zmqdata.transport.keys import load, own_key
+from zmqdata.transport.keychoice import own_key
+from zmqdata.transport.keys import load
 from zmqdata.worker import links
 
 pytestmark = pytest.mark.full

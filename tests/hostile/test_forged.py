@@ -16,7 +16,7 @@ from zmqdata import Dataset, wire
 from zmqdata import messages as m
 from zmqdata.client.calls import status
 from zmqdata.transport import connections, sockets
-from zmqdata.transport.keys import own_key
+from zmqdata.transport.keychoice import own_key
 
 COUNT = 100_000
 MOST = 1 << 53

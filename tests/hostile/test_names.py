@@ -12,7 +12,7 @@ from benchmarks.attackers import with_key
 from tests.hostile.conftest import Service, check_serves, endpoints, wait_until
 from zmqdata import Dataset
 from zmqdata.transport.entrance import MOST_UNHEARD_BYTES
-from zmqdata.transport.keys import own_key
+from zmqdata.transport.keychoice import own_key
 
 COUNT = 5_000
 PATIENCE = 30.0

@@ -26,7 +26,8 @@ from tests.hostile.conftest import (
 from zmqdata import Dataset, wire
 from zmqdata import messages as m
 from zmqdata.transport import sockets
-from zmqdata.transport.keys import Key, new_key, own_key
+from zmqdata.transport.keychoice import own_key
+from zmqdata.transport.keys import Key, new_key
 
 UNREADABLE = [b"ZD1", b"\xc1"]
 """Whoever tried to decode this would have counted it."""

@@ -18,7 +18,7 @@ from zmqdata import Dataset, messages, wire
 from zmqdata.blocks import BlockBuilder
 from zmqdata.client.calls import status
 from zmqdata.errors import DataLossError
-from zmqdata.transport.keys import own_key
+from zmqdata.transport.keychoice import own_key
 
 GARBAGE = [
     [b""],

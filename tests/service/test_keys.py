@@ -63,6 +63,15 @@ def test_a_workers_key_opens_no_job(cluster: Service, folder: Path) -> None:
         status(cluster.target)
 
 
+def test_a_dispatchers_key_is_no_clients(cluster: Service, folder: Path) -> None:
+    """It does not know by which key a dispatcher is known, and says so at once."""
+    use_key_file(folder / "dispatcher.key")
+    with pytest.raises(PermissionDeniedError, match=r"dispatcher\.key has no line `known dispatcher KEY`"):
+        iter(cluster.read(Dataset.range(10)))
+    with pytest.raises(PermissionDeniedError, match="file of its own role"):
+        status(cluster.target)
+
+
 def test_a_wrong_key_is_an_error_within_seconds(
     cluster: Service, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,7 +18,7 @@ from zmqdata import messages as m
 from zmqdata.client.calls import status
 from zmqdata.errors import FailedPreconditionError, VersionMismatchError
 from zmqdata.transport import keys
-from zmqdata.transport.keys import own_key
+from zmqdata.transport.keychoice import own_key
 
 MISMATCH = "Version mismatch, the peer speaks protocol version 2 and this process version 1: .* `zmqdata --version`"
 OF_THE_OTHER = [FIRST_FRAME, b"\xc1", b"and a frame more"]

@@ -6,17 +6,19 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.config import DispatcherConfig, WorkerConfig
-from zmqdata.errors import AlreadyExistsError, DataLossError, FailedPreconditionError, NotFoundError
-from zmqdata.keysettings import KeySettings
+from zmqdata.errors import (
+    AlreadyExistsError,
+    DataLossError,
+    FailedPreconditionError,
+    NotFoundError,
+    PermissionDeniedError,
+)
 from zmqdata.transport import keys
 
 KEY = keys.new_key()
@@ -161,127 +163,6 @@ def test_what_is_no_key_file_is_not_read_whole(tmp_path: Path) -> None:
         keys.load(path)
 
 
-# --- which one is used
-
-
-def test_a_key_is_made_when_it_is_needed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the user's folder for configuration, once."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert keys.own_key() == keys.own_key()
-    assert (tmp_path / "zmqdata" / "cluster.key").exists()
-
-
-def test_a_folder_that_is_none_of_the_users_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relative XDG_CONFIG_HOME means nothing; then the home folder counts."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert keys.default_path() == tmp_path / ".config" / "zmqdata" / "cluster.key"
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the two ways to name another file."""
-    (tmp_path / "zmqdata").write_text("a file")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    with pytest.raises(OSError, match=r"cannot make the key file .*--key-file or ZMQDATA_KEY_FILE"):
-        keys.own_key()
-
-
-def test_settings_choose_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is named, the user's own, or none."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    keys.save(tmp_path / "k", KEY)
-    named = keys.key_for(KeySettings(str(tmp_path / "k")))
-    assert named is not None
-    assert named.pair == KEY.pair
-    assert keys.key_for(DispatcherConfig(insecure=True)) is None
-    with pytest.raises(NotFoundError, match="zmqdata keygen"):
-        keys.key_for(KeySettings(str(tmp_path / "missing")))
-
-
-def test_to_listen_beyond_the_machine_takes_a_key_that_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One made just now would let in nobody else; the error names the command, and the way without."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    with pytest.raises(FailedPreconditionError, match=r"zmqdata keygen.*--insecure"):
-        keys.key_for(DispatcherConfig(), is_open=True)
-    assert keys.key_for(DispatcherConfig(insecure=True), is_open=True) is None
-    made = keys.own_key()
-    assert keys.key_for(DispatcherConfig(), is_open=True) == made
-
-
-def test_a_process_shows_the_key_that_it_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a call, which wins, by the environment, or else its user's."""
-    for name in ("one", "two"):
-        keys.save(tmp_path / name, keys.new_key())
-    monkeypatch.setenv("ZMQDATA_KEY_FILE", str(tmp_path / "one"))
-    monkeypatch.setattr(keys, "_chosen", None)
-    assert keys.shown_key() == keys.load(tmp_path / "one")
-    keys.use_key_file(tmp_path / "two")
-    assert keys.shown_key() == keys.load(tmp_path / "two")
-    keys.use_key_file(insecure=True)
-    assert keys.shown_key() is None
-    keys.use_key_file()
-    assert keys.shown_key() == keys.load(tmp_path / "one")
-    monkeypatch.setenv("ZMQDATA_INSECURE", "1")
-    monkeypatch.delenv("ZMQDATA_KEY_FILE")
-    assert keys.shown_key() is None
-    with pytest.raises(NotFoundError):
-        keys.use_key_file(tmp_path / "three")
-
-
-CONFIGS: list[Callable[..., KeySettings | DispatcherConfig | WorkerConfig]] = [
-    KeySettings,
-    DispatcherConfig,
-    partial(WorkerConfig, "127.0.0.1:1"),
-]
-CONTRADICTION = "`key_file` .--key-file. and `insecure` .--insecure. contradict each other: leave out `insecure`"
-
-
-@pytest.mark.parametrize("make", CONFIGS)
-def test_a_key_file_and_none_contradict_each_other(make: Callable[..., object]) -> None:
-    """To do without one would else win, silently, and open a server to everybody."""
-    with pytest.raises(ValueError, match=CONTRADICTION):
-        make(key_file="k", insecure=True)
-    make(key_file="k", insecure=False)
-
-
-def test_a_process_cannot_show_a_key_and_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither by a call nor by its environment; a call wins over the environment."""
-    keys.save(tmp_path / "k", KEY)
-    monkeypatch.setattr(keys, "_chosen", None)
-    with pytest.raises(ValueError, match=CONTRADICTION):
-        keys.use_key_file(tmp_path / "k", insecure=True)
-    monkeypatch.setenv("ZMQDATA_INSECURE", "1")
-    keys.use_key_file(tmp_path / "k")
-    assert keys.shown_key() == keys.load(tmp_path / "k")
-    keys.use_key_file()
-    monkeypatch.setenv("ZMQDATA_KEY_FILE", str(tmp_path / "k"))
-    told = rf"{CONTRADICTION}.*the environment has ZMQDATA_KEY_FILE={tmp_path / 'k'}, ZMQDATA_INSECURE=1"
-    with pytest.raises(ValueError, match=told):
-        keys.shown_key()
-
-
-@pytest.mark.parametrize(
-    ("explicit", "wanted"),
-    [
-        ({"key_file": "other"}, ("other", False)),
-        ({"insecure": True}, (None, True)),
-        ({"insecure": False}, ("k", False)),
-        ({"key_file": None}, (None, True)),
-        ({"key_file": "other", "insecure": False}, ("other", False)),
-    ],
-)
-def test_what_is_explicit_wins_over_the_environment(
-    monkeypatch: pytest.MonkeyPatch, explicit: dict[str, Any], wanted: tuple[str | None, bool]
-) -> None:
-    """Which has a key file and does without one at once, so that nothing of it could be used alone."""
-    monkeypatch.setenv("ZMQDATA_KEY_FILE", "k")
-    monkeypatch.setenv("ZMQDATA_INSECURE", "1")
-    found = DispatcherConfig.from_environment(**explicit)
-    assert (found.key_file, found.insecure) == wanted
-
-
 # --- roles
 
 
@@ -295,8 +176,15 @@ def test_each_role_finds_and_lets_in_the_others() -> None:
     assert holder is not None
     assert [role for role in keys.ROLES if holder.may_be(role)] == ["client"]
     assert len({key.cluster for key in made.values()}) == 1
-    with pytest.raises(NotFoundError, match="cannot tell who a client is"):
+    with pytest.raises(PermissionDeniedError, match=r"cannot tell who a client is.*file of its own role"):
         made["client"].server("client")
+
+
+def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
+    """Else there would be no such file here, and one already for whoever makes it."""
+    (tmp_path / "k").symlink_to(tmp_path / "gone")
+    with pytest.raises(NotFoundError, match=r"no key file .*k; that is a link to .*gone\."):
+        keys.load(tmp_path / "k")
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])

@@ -29,7 +29,7 @@ from zmqdata.settings import check_text
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.transport.handshakes import Handshakes
-from zmqdata.transport.keys import shown_key
+from zmqdata.transport.keychoice import shown_key
 
 log = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ from zmqdata.iterators.watching import LeftOut
 from zmqdata.messages import LeftOutElement, encode_checkpoint, shown_name
 from zmqdata.transport import sockets
 from zmqdata.transport.clocks import boottime
-from zmqdata.transport.keys import shown_key
+from zmqdata.transport.keychoice import shown_key
 from zmqdata.transport.loans import Pool
 from zmqdata.transport.local import SCHEME, Handover, find_handover
 from zmqdata.transport.loop import Loop
@@ -72,7 +72,8 @@ class ReaderShell:
         self._behind = 0  # the place behind the last block that was taken
         self.rejects = Rejects()
         self._context = client_context()
-        self._key = shown_key()
+        key = shown_key()
+        self._server = None if key is None else key.server("worker")
         self._links: dict[str, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
         self._handovers: dict[str, Handover] = {}
         self._memories = Memories()
@@ -85,7 +86,7 @@ class ReaderShell:
         self.servers = Servers(
             self._context,
             self.loop,
-            self._key,
+            key,
             profile.service,
             self._receive,
             lambda reason: self._handle(c.ShutOut(PermissionDeniedError.__name__, reason)),
@@ -269,8 +270,7 @@ class ReaderShell:
             self._attach(name, command.address)
             return
         try:
-            is_far = command.address.startswith("tcp://")
-            server = self._key.server("worker") if self._key is not None and is_far else None
+            server = self._server if command.address.startswith("tcp://") else None
             socket, monitor = sockets.link_pull(self._context, command.address, name, command.secret, server)
         except (zmq.ZMQError, ValueError) as error:
             text = f"cannot connect to {command.address}: {error}"

@@ -15,7 +15,7 @@ from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.settings import check_int, check_type, flag_of, opposite, shown
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.forks import check_process
-from zmqdata.transport.keys import shown_settings
+from zmqdata.transport.keychoice import shown_settings
 
 OF_DISPATCHER = frozenset(field.name for field in fields(DispatcherConfig)) - {"protocol"}
 OF_WORKER = frozenset(field.name for field in fields(WorkerConfig)) - {"protocol", "port", "dispatcher_address"}

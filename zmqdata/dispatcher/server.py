@@ -49,7 +49,7 @@ from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import announced_address, bind_endpoint, host_addresses, is_loopback
 from zmqdata.transport.entrance import Entrance
-from zmqdata.transport.keys import key_for
+from zmqdata.transport.keychoice import key_for
 from zmqdata.transport.lifecycle import Server
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects, printable

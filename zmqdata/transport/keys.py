@@ -7,7 +7,6 @@ it is whole: one that is being copied or written would let in too few.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
@@ -20,10 +19,13 @@ from pathlib import Path
 import zmq
 from zmq.utils import z85
 
-from zmqdata.config import DispatcherConfig, WorkerConfig
-from zmqdata.errors import AlreadyExistsError, DataLossError, FailedPreconditionError, NotFoundError
-from zmqdata.keysettings import KeySettings
-from zmqdata.settings import from_environment
+from zmqdata.errors import (
+    AlreadyExistsError,
+    DataLossError,
+    FailedPreconditionError,
+    NotFoundError,
+    PermissionDeniedError,
+)
 
 HEADING = "zmqdata-key 1"
 ENDING = "end"
@@ -76,12 +78,16 @@ class Key:
         """The public key by which a server of a role is known.
 
         Raises:
-            NotFoundError: the file has none.
+            PermissionDeniedError: the file has none, as one for another role.
         """
         for one in self.known:
             if one.may_be(role):
                 return one.public.encode()
-        raise NotFoundError(f"Key file {self.path} has no line `known {role} KEY`: it cannot tell who a {role} is.")
+        others = ", ".join(sorted({one.role for one in self.known})) or "nobody"
+        raise PermissionDeniedError(
+            f"Key file {self.path} has no line `known {role} KEY` and cannot tell who a {role} is (it knows {others}). "
+            "Each process takes the file of its own role: name that by --key-file, ZMQDATA_KEY_FILE or use_key_file()."
+        )
 
     def holder(self, public: str) -> Known | None:
         """The line of a key that is let in."""
@@ -248,7 +254,9 @@ def load(path: str | os.PathLike[str], any_mode: bool = False) -> Key:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # not even a pipe is waited for
     except FileNotFoundError:
-        text = f"There is no key file {os.fspath(path)}. Copy the one of the cluster, or run `zmqdata keygen`."
+        name = os.fspath(path)
+        missing = f"{name}; that is a link to {os.readlink(name)}" if os.path.islink(name) else name
+        text = f"There is no key file {missing}. Copy the one of the cluster, or run `zmqdata keygen`."
         raise NotFoundError(text) from None
     except PermissionError as error:
         text = (
@@ -344,110 +352,3 @@ def _write(path: Path, key: Key) -> None:
         file.write(render(key))
         file.flush()
         os.fsync(file.fileno())
-
-
-def default_path() -> Path:
-    """Where the key file of a user is that nobody has named: in the folder for configuration.
-
-    Raises:
-        FailedPreconditionError: this user has no such folder.
-    """
-    folder = os.environ.get("XDG_CONFIG_HOME") or ""
-    try:
-        root = Path(folder) if os.path.isabs(folder) else Path.home() / ".config"
-    except RuntimeError:
-        text = "This user has no home folder to keep a key file in. Name one with --key-file or ZMQDATA_KEY_FILE."
-        raise FailedPreconditionError(text) from None
-    return root / "zmqdata" / "cluster.key"
-
-
-def own_key() -> Key:
-    """The key of this user on this machine, which is made when it is needed first.
-
-    Raises:
-        FailedPreconditionError, DataLossError: it is not private, or damaged.
-        OSError: it can be neither read nor made.
-    """
-    path = default_path()
-    with contextlib.suppress(NotFoundError, NotADirectoryError):
-        return load(path)
-    try:
-        with contextlib.suppress(AlreadyExistsError):  # another process has made it meanwhile
-            save(path, new_key())
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise OSError(
-            error.errno,
-            f"cannot make the key file {path}: {reason}; name another one with --key-file or ZMQDATA_KEY_FILE",
-        ) from None
-    return load(path)
-
-
-def key_for(settings: KeySettings | DispatcherConfig | WorkerConfig, is_open: bool = False) -> Key | None:
-    """The key that settings ask for; None: they ask for none.
-
-    Args:
-        settings: of the process.
-        is_open: whether others than this machine are to be let in. A key that is made just now would let in nobody.
-
-    Raises:
-        NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not private, or damaged.
-        OSError: it can be neither read nor made.
-    """
-    if settings.insecure:
-        return None
-    if settings.key_file is not None:
-        return load(settings.key_file)
-    if is_open and not default_path().exists():
-        raise FailedPreconditionError(
-            "To listen beyond this machine takes the key that the other machines have, too. Copy their key file to "
-            f"{default_path()}, or name it with --key-file or ZMQDATA_KEY_FILE; for a new cluster run `zmqdata keygen` "
-            "once, and copy the file that it makes to each machine. --insecure does without: then whoever reaches this "
-            "server can run code on workers."
-        )
-    return own_key()
-
-
-_chosen: KeySettings | None = None
-
-
-def use_key_file(key_file: str | os.PathLike[str] | None = None, *, insecure: bool = False) -> None:
-    """Says which key this process shows to the services that it reads from, from now on.
-
-    Without a call it is the file that ``ZMQDATA_KEY_FILE`` names, else that of this user, ``zmqdata/cluster.key`` in
-    the folder for configuration, which is made when it is needed first.
-
-    Args:
-        key_file: the file, as ``zmqdata keygen`` makes it; None: as without a call.
-        insecure: show none, and read from services that were started with ``--insecure``.
-
-    Raises:
-        TypeError: an argument has another type.
-        ValueError: there is a file to show, and none is to be shown.
-        NotFoundError, FailedPreconditionError, DataLossError: there is no such file, it is not private, or damaged.
-
-    Example:
-        >>> use_key_file(None)
-
-    Ours; tf.data service has no keys.
-    """
-    global _chosen
-    name = None if key_file is None else os.fspath(key_file)
-    chosen = KeySettings(name, insecure)
-    key_for(chosen)
-    _chosen = None if key_file is None and not insecure else chosen
-
-
-def shown_settings() -> KeySettings:
-    """Which key this process shows to services that it reads from."""
-    return _chosen or from_environment(KeySettings, {})
-
-
-def shown_key() -> Key | None:
-    """That key.
-
-    Raises:
-        NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not private, or damaged.
-        OSError: it can be neither read nor made.
-    """
-    return key_for(shown_settings())

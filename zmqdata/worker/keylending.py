@@ -30,7 +30,8 @@ def lend_key(config: WorkerConfig, account: Account | None) -> tuple[WorkerConfi
         return config, ()
     # Not above: a supervisor does without sockets.
     from zmqdata.transport.addresses import is_loopback
-    from zmqdata.transport.keys import key_for, render
+    from zmqdata.transport.keychoice import key_for
+    from zmqdata.transport.keys import render
 
     key = key_for(config, not is_loopback(config.host))
     assert key is not None, "none was asked for"

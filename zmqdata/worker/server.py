@@ -29,7 +29,7 @@ from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import announced_address, is_loopback, somebody_listens
 from zmqdata.transport.folders import user_folder
-from zmqdata.transport.keys import key_for
+from zmqdata.transport.keychoice import key_for
 from zmqdata.transport.lifecycle import Server, waitable
 from zmqdata.transport.local import announce_worker, withdraw_worker
 from zmqdata.transport.loop import Loop

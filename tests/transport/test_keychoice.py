@@ -1,0 +1,136 @@
+"""Facts about which key a process goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zmqdata.config import DispatcherConfig, WorkerConfig
+from zmqdata.errors import FailedPreconditionError, NotFoundError
+from zmqdata.keysettings import KeySettings
+from zmqdata.transport import keychoice, keys
+
+KEY = keys.new_key()
+CONTRADICTION = "`key_file` .--key-file. and `insecure` .--insecure. contradict each other: leave out `insecure`"
+
+
+def test_a_key_is_made_when_it_is_needed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the user's folder for configuration, once."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert keychoice.own_key() == keychoice.own_key()
+    assert (tmp_path / "zmqdata" / "cluster.key").exists()
+
+
+def test_a_folder_that_is_none_of_the_users_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative XDG_CONFIG_HOME means nothing; then the home folder counts."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert keychoice.default_path() == tmp_path / ".config" / "zmqdata" / "cluster.key"
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the two ways to name another file."""
+    (tmp_path / "zmqdata").write_text("a file")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(OSError, match=r"cannot make the key file .*--key-file or ZMQDATA_KEY_FILE"):
+        keychoice.own_key()
+
+
+def test_settings_choose_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is named, the user's own, or none."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    keys.save(tmp_path / "k", KEY)
+    named = keychoice.key_for(KeySettings(str(tmp_path / "k")))
+    assert named is not None
+    assert named.pair == KEY.pair
+    assert keychoice.key_for(DispatcherConfig(insecure=True)) is None
+    with pytest.raises(NotFoundError, match="zmqdata keygen"):
+        keychoice.key_for(KeySettings(str(tmp_path / "missing")))
+
+
+def test_to_listen_beyond_the_machine_takes_a_key_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One made just now would let in nobody else; the error names the command, and the way without."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(FailedPreconditionError, match=r"zmqdata keygen.*--insecure"):
+        keychoice.key_for(DispatcherConfig(), is_open=True)
+    assert keychoice.key_for(DispatcherConfig(insecure=True), is_open=True) is None
+    made = keychoice.own_key()
+    assert keychoice.key_for(DispatcherConfig(), is_open=True) == made
+
+
+def test_a_process_shows_the_key_that_it_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a call, which wins, by the environment, or else its user's."""
+    for name in ("one", "two"):
+        keys.save(tmp_path / name, keys.new_key())
+    monkeypatch.setenv("ZMQDATA_KEY_FILE", str(tmp_path / "one"))
+    monkeypatch.setattr(keychoice, "_chosen", None)
+    assert keychoice.shown_key() == keys.load(tmp_path / "one")
+    keychoice.use_key_file(tmp_path / "two")
+    assert keychoice.shown_key() == keys.load(tmp_path / "two")
+    keychoice.use_key_file(insecure=True)
+    assert keychoice.shown_key() is None
+    keychoice.use_key_file()
+    assert keychoice.shown_key() == keys.load(tmp_path / "one")
+    monkeypatch.setenv("ZMQDATA_INSECURE", "1")
+    monkeypatch.delenv("ZMQDATA_KEY_FILE")
+    assert keychoice.shown_key() is None
+    with pytest.raises(NotFoundError):
+        keychoice.use_key_file(tmp_path / "three")
+
+
+def test_a_process_cannot_show_a_key_and_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by a call nor by its environment; a call wins over the environment."""
+    keys.save(tmp_path / "k", KEY)
+    monkeypatch.setattr(keychoice, "_chosen", None)
+    with pytest.raises(ValueError, match=CONTRADICTION):
+        keychoice.use_key_file(tmp_path / "k", insecure=True)
+    monkeypatch.setenv("ZMQDATA_INSECURE", "1")
+    keychoice.use_key_file(tmp_path / "k")
+    assert keychoice.shown_key() == keys.load(tmp_path / "k")
+    keychoice.use_key_file()
+    monkeypatch.setenv("ZMQDATA_KEY_FILE", str(tmp_path / "k"))
+    told = rf"{CONTRADICTION}.*the environment has ZMQDATA_KEY_FILE={tmp_path / 'k'}, ZMQDATA_INSECURE=1"
+    with pytest.raises(ValueError, match=told):
+        keychoice.shown_key()
+
+
+CONFIGS: list[Callable[..., KeySettings | DispatcherConfig | WorkerConfig]] = [
+    KeySettings,
+    DispatcherConfig,
+    partial(WorkerConfig, "127.0.0.1:1"),
+]
+
+
+
+@pytest.mark.parametrize("make", CONFIGS)
+def test_a_key_file_and_none_contradict_each_other(make: Callable[..., object]) -> None:
+    """To do without one would else win, silently, and open a server to everybody."""
+    with pytest.raises(ValueError, match=CONTRADICTION):
+        make(key_file="k", insecure=True)
+    make(key_file="k", insecure=False)
+
+
+@pytest.mark.parametrize(
+    ("explicit", "wanted"),
+    [
+        ({"key_file": "other"}, ("other", False)),
+        ({"insecure": True}, (None, True)),
+        ({"insecure": False}, ("k", False)),
+        ({"key_file": None}, (None, True)),
+        ({"key_file": "other", "insecure": False}, ("other", False)),
+    ],
+)
+def test_what_is_explicit_wins_over_the_environment(
+    monkeypatch: pytest.MonkeyPatch, explicit: dict[str, Any], wanted: tuple[str | None, bool]
+) -> None:
+    """Which has a key file and does without one at once, so that nothing of it could be used alone."""
+    monkeypatch.setenv("ZMQDATA_KEY_FILE", "k")
+    monkeypatch.setenv("ZMQDATA_INSECURE", "1")
+    found = DispatcherConfig.from_environment(**explicit)
+    assert (found.key_file, found.insecure) == wanted
