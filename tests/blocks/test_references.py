@@ -101,6 +101,27 @@ def test_what_objects_refer_to_counts() -> None:
     assert size_of(itself) < 1000
 
 
+def test_what_elements_share_counts_once_for_a_block() -> None:
+    """However many of them refer to it; to look at each of its million entries for each element would cost more."""
+    vocabulary, image = list(range(1_000_000)), np.zeros(1000)
+    builder = ReferenceBuilder()
+    for _ in range(100):
+        builder.add(Sample((vocabulary, image.copy())))
+    shared, alone = size_of(Sample(vocabulary)), size_of(Sample((image,)))
+    assert shared > 8_000_000
+    assert shared < builder.nbytes < shared + 101 * alone
+
+
+def test_of_many_parts_few_are_looked_at() -> None:
+    """The first ones stand for all."""
+    few, many = (Sample([np.zeros(10) for _ in range(count)]) for count in (100, 10_000))
+    assert size_of(many) == pytest.approx(100 * size_of(few), rel=0.1)
+    nested: Any = 7
+    for _ in range(6):
+        nested = [nested] * 1000
+    assert size_of(Sample(nested)) > 8_000
+
+
 @pytest.mark.parametrize(
     ("element", "size"),
     [
