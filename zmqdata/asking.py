@@ -39,10 +39,9 @@ def tell(found: T, as_json: bool, tables: Callable[[T], Iterable[RenderableType]
 
 def take_key(chosen: argparse.Namespace) -> None:
     """Has this process show the key that was chosen."""
-    from zmqdata.transport.keychoice import use_key_file
+    from zmqdata.transport.keychoice import show
 
-    wanted = chosen_settings(KeySettings, chosen)
-    use_key_file(wanted.key_file, insecure=wanted.insecure)
+    show(chosen_settings(KeySettings, chosen))
 
 
 # --- status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,18 @@ def test_a_key_is_made_when_it_is_needed_first(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert keychoice.own_key() == keychoice.own_key()
     assert (tmp_path / "zmqdata" / "cluster.key").exists()
+
+
+def test_folders_on_the_way_to_a_key_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the umask: who could write in one of them could put another key in place of it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home" / ".config"))
+    before = os.umask(0)
+    try:
+        keychoice.own_key()
+    finally:
+        os.umask(before)
+    for folder in ("home", "home/.config", "home/.config/zmqdata"):
+        assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700
 
 
 def test_a_folder_that_is_none_of_the_users_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +95,19 @@ def test_a_process_shows_the_key_that_it_was_told(tmp_path: Path, monkeypatch: p
     assert keychoice.shown_key() is None
     with pytest.raises(NotFoundError):
         keychoice.use_key_file(tmp_path / "three")
+
+
+def test_what_a_command_was_told_counts_whatever_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--no-insecure` shows a key though ZMQDATA_INSECURE is set, which holds again for who chooses nothing."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("ZMQDATA_INSECURE", "1")
+    monkeypatch.setattr(keychoice, "_chosen", None)
+    keychoice.show(KeySettings(insecure=False))
+    assert keychoice.shown_key() == keychoice.own_key()
+    keychoice.use_key_file()
+    assert keychoice.shown_key() is None
 
 
 def test_a_process_cannot_show_a_key_and_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

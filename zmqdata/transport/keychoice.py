@@ -99,10 +99,23 @@ def use_key_file(key_file: str | os.PathLike[str] | None = None, *, insecure: bo
     Ours; tf.data service has no keys.
     """
     global _chosen
-    name = None if key_file is None else os.fspath(key_file)
-    chosen = KeySettings(name, insecure)
-    key_for(chosen)
-    _chosen = None if key_file is None and not insecure else chosen
+    if key_file is None and not insecure:
+        _chosen = None
+        shown_key()
+    else:
+        show(KeySettings(None if key_file is None else os.fspath(key_file), insecure))
+
+
+def show(settings: KeySettings) -> None:
+    """Has this process show the key that these settings ask for, whatever the environment says.
+
+    Raises:
+        NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not private, or damaged.
+        OSError: it can be neither read nor made.
+    """
+    global _chosen
+    key_for(settings)
+    _chosen = settings
 
 
 def shown_settings() -> KeySettings:

@@ -26,6 +26,7 @@ from zmqdata.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
+from zmqdata.transport.folders import make_private
 
 HEADING = "zmqdata-key 1"
 ENDING = "end"
@@ -300,7 +301,7 @@ def save(path: str | os.PathLike[str], key: Key) -> None:
         OSError: it cannot be written.
     """
     target = Path(path)
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(target.parent)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         _write(draft, key)
