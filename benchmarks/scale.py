@@ -92,6 +92,7 @@ class Peer:
         self.beats = 0
         self.present = False
         self.pause = BEAT
+        self.spoke = 0.0
 
     def send(self, message: m.Message, kind: str = "") -> None:
         """Sends a message; ``kind``: what its answer will count for."""
@@ -217,10 +218,15 @@ class Conversation:
         end = time.perf_counter() + seconds
         while (now := time.perf_counter()) < end:
             while self._turns[0][0] <= now:
-                due, number = self._turns[0]
-                heapq.heapreplace(self._turns, (max(due + self.peers[number].pause, now), number))
-                self.peers[number].speak()
-                self._read(self.peers[number])
+                number = self._turns[0][1]
+                peer = self.peers[number]
+                if peer.spoke + peer.pause > now:  # it was told meanwhile to speak more rarely
+                    heapq.heapreplace(self._turns, (peer.spoke + peer.pause, number))
+                    continue
+                heapq.heapreplace(self._turns, (now + BEAT, number))
+                peer.spoke = now
+                peer.speak()
+                self._read(peer)
             wait = max(0.0, min(end, self._turns[0][0]) - time.perf_counter())
             for file, _ in self._poll.poll(wait):
                 self._read(self._by_file[file])

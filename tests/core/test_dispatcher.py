@@ -85,14 +85,15 @@ def test_a_worker_registers_and_is_answered() -> None:
 
 
 def test_thousands_of_workers_are_told_to_speak_rarely() -> None:
-    """So that no more of them are heard in a second than of hundreds; they are known again before they are given up."""
+    """Each at a time of its own, and soon enough to be known again before they are given up."""
     cluster = Cluster(busy=False, times=DispatcherTimes(worker_timeout=9.0, beat_share=0.1))
     told = []
     for number in range(40):
         cluster.join(f"w{number}")
-        cluster.beat("w0")
+        cluster.beat(f"w{number}")
         told.append(cluster.sent(m.WorkerHeartbeatAnswered).every)
-    assert told == [round(min(0.1 * (number + 1), 3.0), 1) for number in range(40)]
+    assert told[:29] == [round(0.1 * (number + 1), 1) for number in range(29)]
+    assert 2.9 <= max(told) <= 3.0
 
 
 def test_an_unknown_worker_is_told_so() -> None:

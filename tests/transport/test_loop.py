@@ -9,7 +9,7 @@ import time
 import pytest
 import zmq
 
-from zmqdata.transport.loop import FAIR_SHARE, TURN, Loop
+from zmqdata.transport.loop import CROWD, FAIR_SHARE, TURN, Loop
 
 
 def test_a_fault_is_heard_and_survived(caplog: pytest.LogCaptureFixture) -> None:
@@ -121,3 +121,43 @@ def test_a_socket_rests_and_the_others_do_not() -> None:
         for end in ends:
             end.close(linger=0)
     assert heard == [b"other", b"rests"]
+
+
+@pytest.mark.parametrize("gather", [0.0, 1.0])
+def test_many_messages_gather(gather: float) -> None:
+    """Where there are thousands in a second a loop that may waits, when it has read all, for some to come together."""
+    count, drained, again = 3 * FAIR_SHARE + 1, threading.Event(), threading.Event()
+    heard = 0
+    with zmq.Context() as context:
+        reader, writer = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+        reader.bind("inproc://crowd")
+        writer.connect("inproc://crowd")
+        for _ in range(count):
+            writer.send(b"")
+        loop = Loop("test", lambda: None, period=FAIR_SHARE / CROWD, ended=reader.close, gather=gather)
+
+        def hear() -> bool:
+            nonlocal heard
+            try:
+                reader.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                drained.set()
+                return False
+            heard += 1
+            if heard > count:
+                again.set()
+            return True
+
+        loop.read(reader, hear)
+        loop.start()
+        try:
+            assert drained.wait(10)
+            assert heard == count
+            writer.send(b"")
+            if gather:
+                assert not again.wait(0.05)
+            assert again.wait(10)
+        finally:
+            writer.close()
+            loop.stop()
+            assert loop.join(10)

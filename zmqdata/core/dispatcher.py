@@ -15,6 +15,7 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands import saves as s
+from zmqdata.core.beats import Beats
 from zmqdata.core.continuing import StateKeeping
 from zmqdata.core.datasets import Datasets
 from zmqdata.core.deaths import Deaths
@@ -52,8 +53,8 @@ class DispatcherTimes:
     silent; ``client_gone_timeout``: how long the only client of an anonymous job may have no connection to anybody;
     ``gc_timeout``: how long a job may be without clients, a dataset without jobs (below zero: for ever);
     ``gc_interval``: how often to look for such jobs and datasets; ``worker_timeout``: how long a static part waits for
-    its own worker, and the tasks of a dispatcher before for theirs; ``beat_share``: what each worker adds to the time
-    between two heartbeats of any of them, so that of thousands no more are heard in a second than of hundreds.
+    its own worker, and the tasks of a dispatcher before for theirs; ``beat_share``: between two heartbeats of any
+    workers, if there are so many of them.
     """
 
     disconnect_grace: float = 1.0
@@ -63,7 +64,7 @@ class DispatcherTimes:
     gc_interval: float = 1.0
     repeat_questions: float = 0.5
     worker_timeout: float = 10.0
-    beat_share: float = 1 / 600
+    beat_share: float = 1 / 650
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,8 @@ class DispatcherCore:
         self.places = Places(worker_addresses, aliases)
         self.policy = policy
         self.workers = Roster()
+        # A third of what is waited for workers, so that those of a dispatcher before are known again by then.
+        self.beats = Beats(times.beat_share, times.worker_timeout / 3)
         self.clients = Roster()
         colocated = policy.deployment_mode == "COLOCATED"
         placement = Placement(self.places, colocated, policy.snapshots_per_worker or MOST_STREAMS)
@@ -304,15 +307,7 @@ class DispatcherCore:
             self.jobs.leases.tells(self.clients, beat, now)
         draining = known and self._go_on_draining(beat)
         unwanted = self.jobs.coordination.unwanted(self.hosting.facts[beat.worker].tasks) if known else {}
-        self.out.send(peer, m.WorkerHeartbeatAnswered(beat.worker, known, unwanted, draining, self._beat_pause))
-
-    @property
-    def _beat_pause(self) -> float:
-        """Seconds between two heartbeats of a worker: each costs the same, and thousands would leave time for nothing.
-
-        A third of what is waited for workers at the most, so that those of a dispatcher before are known again by then.
-        """
-        return round(min(len(self.workers) * self.times.beat_share, self.times.worker_timeout / 3), 1)
+        self.out.send(peer, m.WorkerHeartbeatAnswered(beat.worker, known, unwanted, draining, self.beats.next(now)))
 
     def _go_on_draining(self, beat: m.WorkerHeartbeat) -> bool:
         """Whether a worker will leave; then what it has goes elsewhere as soon as somebody is there."""

@@ -56,6 +56,8 @@ from zmqdata.transport.rejects import Rejects, printable
 
 log = logging.getLogger(__name__)
 
+GATHER = 0.002
+"""Seconds by which an answer may be later where thousands of peers speak, for a fifth less of a core."""
 LEAST_SILENCE_MS = 1_500
 NOTICING_MS = 2_600
 """Until somebody looks for who is silent, and then until something is to be sent to who is not connected any more."""
@@ -92,7 +94,7 @@ class DispatcherShell:
         self.context = sockets.new_context()
         closing(self.context.term)
         self.rejects = Rejects()
-        self.loop = Loop("zmqdata-dispatcher", self._tick)
+        self.loop = Loop("zmqdata-dispatcher", self._tick, gather=GATHER)
         self.access = Access(self.context, self.loop, Keyring(key), self.rejects)
         closing(self.access.close)
         endpoint = bind_endpoint(config.host, config.port)

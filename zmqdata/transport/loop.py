@@ -26,6 +26,9 @@ FAIR_SHARE = 64
 """How often a ready socket may call back before the others get their turn."""
 TURN = 0.01
 """Seconds that its callbacks may take together before that: what some peers say takes long to hear."""
+CROWD = 1_000
+"""Messages in a second, from which on a loop waits until some have gathered: to be woken for each costs as much as it.
+"""
 
 
 class Loop:
@@ -36,6 +39,7 @@ class Loop:
         tick: called about every ``period`` seconds.
         ended: called at the end, the place to close sockets.
         fault: called with what a callback raises, before anything else is done about it.
+        gather: for how many seconds to let messages gather when there are many of them; 0: never.
     """
 
     def __init__(
@@ -45,11 +49,14 @@ class Loop:
         period: float = 0.25,
         ended: Callable[[], None] | None = None,
         fault: Callable[[Exception], None] | None = None,
+        gather: float = 0.0,
     ) -> None:
         self._tick = tick
         self._fault = fault
         self._period = period
         self._ended = ended
+        self._gather = gather
+        self._heard = 0
         self._poller = zmq.Poller()
         self._readers: dict[Any, Callable[[], bool]] = {}
         self._resting: dict[Any, Callable[[], bool]] = {}
@@ -136,13 +143,16 @@ class Loop:
         self._stopping = True
 
     def _run(self) -> None:
-        due = 0.0
+        due, crowded, left = 0.0, False, False
         while not self._stopping:
+            if crowded and not left and not self._calls:
+                time.sleep(self._gather)
             following = min(due, self._later[0][0]) if self._later else due
             wait = 0.0 if self._calls else max(0.0, following - time.monotonic())
             # Rounded up: to look a moment before something is due would be to look again and again until then.
+            left = False
             for socket, flags in self._poller.poll(math.ceil(wait * 1000)):
-                self._serve(socket, flags)
+                left |= self._serve(socket, flags)
             self._woken = False
             for _ in range(len(self._calls)):
                 self._guard(self._calls.popleft())
@@ -150,25 +160,31 @@ class Loop:
                 self._guard(heappop(self._later)[2])
             if time.monotonic() >= due:
                 due = time.monotonic() + self._period
+                crowded, self._heard = self._gather > 0 and self._heard >= CROWD * self._period, 0
                 self._guard(self._tick)
         if self._ended is not None:
             self._guard(self._ended)
         self._wake_in.close()
         self._wake_out.close()
 
-    def _serve(self, socket: Any, flags: int) -> None:
+    def _serve(self, socket: Any, flags: int) -> bool:
+        """Has one socket heard; whether there may be more to hear."""
+        left = False
         if socket == self._wake_in.fileno():
             # A byte or two: to look whether there are more would let go of the interpreter once more.
             with contextlib.suppress(BlockingIOError):
                 self._wake_in.recv(4096)
-            return
+            return False
         if flags & READABLE and socket in self._readers:
             callback, until = self._readers[socket], time.monotonic() + TURN
             for _ in range(FAIR_SHARE):
-                if not self._guard(callback) or socket not in self._readers or time.monotonic() >= until:
+                left = bool(self._guard(callback)) and socket in self._readers
+                self._heard += left
+                if not left or time.monotonic() >= until:
                     break
         if flags & WRITABLE and socket in self._writers:
             self._guard(self._writers[socket])
+        return left
 
     def _guard(self, call: Callable[[], Any]) -> Any:
         """A fault in handling one event must not end the service of all the others."""
