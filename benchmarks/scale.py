@@ -47,6 +47,8 @@ from zmqdata.transport.keychoice import shown_key
 BEAT = 1.0
 SECONDS_PER_ASK = 5.0
 START = 120.0
+SETTLING = 15.0
+"""Seconds after everybody is there: while they came each client was told of all workers many times over."""
 PIPELINE = b"a pipeline that nobody opens"
 JOB = m.JobParameters("scale", "scale", "DYNAMIC")
 
@@ -323,7 +325,13 @@ def told(one: subprocess.Popen[str]) -> Any:
 
 
 def measure(
-    workers: int, clients: int, seconds: float, links: int, reports: int, journal: bool = True
+    workers: int,
+    clients: int,
+    seconds: float,
+    links: int,
+    reports: int,
+    journal: bool = True,
+    settling: float = SETTLING,
 ) -> dict[str, Any]:
     """What a dispatcher with so many workers and clients is like.
 
@@ -334,6 +342,7 @@ def measure(
         links: how many clients each worker names in its heartbeats.
         reports: of how many tasks each client reports elements in each heartbeat.
         journal: whether the dispatcher has one.
+        settling: seconds to wait before.
     """
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         options = [f"--work-dir={folder}"] if journal else []
@@ -348,11 +357,11 @@ def measure(
         ]
         starts = [told(one) for one in companies]
         start = {"seconds": max(one["seconds"] for one in starts), "cpu_seconds": cpu_seconds(server.pid) - began}
-        for settling in (True, False):
+        for length in (settling, seconds):
             used, at = cpu_seconds(server.pid), time.perf_counter()
             for one in companies:
                 assert one.stdin is not None
-                one.stdin.write(f"go {min(5.0, seconds) if settling else seconds}\n")
+                one.stdin.write(f"go {length}\n")
                 one.stdin.flush()
             answers = [told(one) for one in companies]
             cores = (cpu_seconds(server.pid) - used) / (time.perf_counter() - at)
