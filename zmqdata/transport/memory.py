@@ -295,9 +295,11 @@ def _before_fork() -> None:
 def _in_parent() -> None:
     global _put_off
     late, _put_off = _put_off or [], None
-    for give_back in late:
-        give_back()
-    _forking.release()
+    try:
+        for give_back in late:
+            give_back()
+    finally:
+        _forking.release()
 
 
 def _in_child() -> None:
