@@ -113,9 +113,11 @@ def test_what_elements_share_counts_once_for_a_block() -> None:
 
 
 def test_of_many_parts_few_are_looked_at() -> None:
-    """The first ones stand for all."""
-    few, many = (Sample([np.zeros(10) for _ in range(count)]) for count in (100, 10_000))
-    assert size_of(many) == pytest.approx(100 * size_of(few), rel=0.1)
+    """Those that are near, so what is large counts exactly, and what is not looked at counts nothing."""
+    images = [np.zeros(1_000_000, np.uint8) for _ in range(10)]
+    for parts in ([*images, *[1] * 20_000], [[None] * 900, images]):
+        assert 10_000_000 <= size_of(Sample(parts)) < 11_000_000
+    assert size_of(Sample([np.zeros(1_000, np.uint8) for _ in range(10_000)])) < 1_200_000
     nested: Any = 7
     for _ in range(6):
         nested = [nested] * 1000

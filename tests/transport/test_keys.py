@@ -23,6 +23,7 @@ from zmqdata.transport import keys
 
 KEY = keys.new_key()
 TEXT = keys.render(KEY)
+HEAD = TEXT.removesuffix("end\n")
 
 
 def test_a_key_is_in_its_file(tmp_path: Path) -> None:
@@ -102,12 +103,13 @@ def test_a_group_may_read_it(tmp_path: Path, mode: int) -> None:
         (TEXT.replace("cluster ", "#"), "`cluster` is missing"),
         (TEXT.replace(KEY.secret, KEY.secret[:-1]), "line 5 cannot be read"),
         (TEXT.replace(KEY.secret, keys.new_key().secret), "do not belong together"),
-        (TEXT + f"cluster {KEY.cluster}\n", "line 9 says a second time"),
-        (TEXT + "known nobody " + KEY.public, "line 9 cannot be read"),
-        (TEXT + "known client", "line 9 cannot be read"),
-        (TEXT + f"known client {KEY.public} two names", "line 9 cannot be read"),
-        (TEXT + "known client short", "line 9 cannot be read"),
-        (TEXT.removesuffix("end\n"), "its last line, `end`, is missing"),
+        (HEAD + f"cluster {KEY.cluster}\n", "line 8 says a second time"),
+        (HEAD + "known nobody " + KEY.public, "line 8 cannot be read"),
+        (HEAD + "known client", "line 8 cannot be read"),
+        (HEAD + f"known client {KEY.public} two names", "line 8 cannot be read"),
+        (HEAD + "known client short", "line 8 cannot be read"),
+        (TEXT + f"known client {KEY.public}", "line 9 is behind `end`"),
+        (HEAD, "its last line, `end`, is missing"),
         (TEXT.replace(KEY.secret, "%" * 40), "line 5 cannot be read|do not belong together"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import islice
 from types import FunctionType, ModuleType
@@ -15,10 +15,10 @@ from zmqdata.ragged import RaggedTensor
 from zmqdata.specs import map_structure
 
 MAX_ELEMENTS = 4096
-MAX_DEPTH = 5
-"""So far attributes of attributes, and what is in their lists, count."""
-MOST_PARTS = 100
-"""So many parts of an attribute are looked at: each element costs the look."""
+MAX_DEPTH = 6
+"""So many levels of attributes, and of what is in their lists, count."""
+MOST_PARTS = 1_000
+"""So many parts of an object are looked at: each element costs the look."""
 _UNCHANGEABLE = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | frozenset(
     {int, float, bool, complex, str, bytes, type(None), np.str_, np.bytes_, np.datetime64, np.timedelta64}
 )
@@ -185,8 +185,8 @@ def _guessed_size(element: object, seen: set[int]) -> int:
 def size_of(element: object, seen: set[int] | None = None) -> int:
     """About the bytes of an element in memory, with what its objects refer to.
 
-    What is in an object may be what all elements share, a vocabulary, say: that counts once, it is followed so many
-    levels deep, and of many parts the first ones stand for all. What structures have counts exactly.
+    What structures have counts exactly. What is in an object may be what all elements share, a vocabulary, say: that
+    counts once, so many levels deep, and no more than so many parts of it are looked at, and count.
 
     Args:
         element: any element.
@@ -205,35 +205,47 @@ def size_of(element: object, seen: set[int] | None = None) -> int:
         return _size_of_ragged(element)
     if type(element) in _UNCHANGEABLE:
         return sys.getsizeof(element, 64)
-    return _size_inside(element, MAX_DEPTH, set() if seen is None else seen)
+    return _size_inside(element, set() if seen is None else seen)
 
 
 def _size_of_ragged(ragged: RaggedTensor) -> int:
     return size_of(ragged.values) + size_of(ragged.row_splits)
 
 
-def _size_inside(part: Any, depth: int, seen: set[int]) -> int:
-    """What an object that has not been seen adds, or what it refers to."""
-    kind = type(part)
-    if kind in _UNCHANGEABLE or isinstance(part, (type, ModuleType, FunctionType)):
-        return sys.getsizeof(part, 64)
-    if id(part) in seen:
-        return 0
-    seen.add(id(part))
+def _size_inside(element: object, seen: set[int]) -> int:
+    """What an object adds that was not seen, with what it refers to: what is nearer to it is looked at first."""
+    size, looked = 0, 0
+    level: list[Any] = [element]
+    for _ in range(MAX_DEPTH):
+        inside: list[Any] = []
+        for part in level:
+            if id(part) not in seen:
+                seen.add(id(part))
+                size += _size_of_part(part)
+                inside += islice(_parts(part), MOST_PARTS - looked - len(inside))
+        looked += len(inside)
+        level = inside
+    return size
+
+
+def _size_of_part(part: Any) -> int:
     if isinstance(part, RaggedTensor):
         return _size_of_ragged(part)
     nbytes = getattr(part, "nbytes", None)  # arrays, and tensors of other libraries
-    if isinstance(nbytes, int):
-        return nbytes
-    size = sys.getsizeof(part, 64)
-    if depth <= 0:
-        return size
-    inside: Collection[Any] = getattr(part, "__dict__", {}).values()
+    return nbytes if isinstance(nbytes, int) else sys.getsizeof(part, 64)
+
+
+def _parts(part: Any) -> Iterable[Any]:
+    """What something refers to, as far as it may be large, or much."""
+    if type(part) in KEPT_AS_THEY_ARE or isinstance(part, (type, ModuleType, FunctionType)):
+        return ()
+    if isinstance(getattr(part, "nbytes", None), int):
+        return ()
     if isinstance(part, dict):
-        inside = part.values()
-    elif isinstance(part, (tuple, list, set, frozenset)):
-        inside = part
-    elif is_dataclass(part) and not inside:
-        inside = [getattr(part, field.name) for field in fields(part)]  # of one with slots
-    sizes = [_size_inside(one, depth - 1, seen) for one in islice(inside, MOST_PARTS)]
-    return size + (sum(sizes) * len(inside) // len(sizes) if sizes else 0)
+        return part.values()
+    if isinstance(part, (tuple, list, set, frozenset)):
+        return part
+    inside: Iterable[Any] = getattr(part, "__dict__", {}).values()
+    if is_dataclass(part) and not inside:
+        return [getattr(part, field.name) for field in fields(part)]  # of one with slots
+    return inside

@@ -32,6 +32,7 @@ class Beats:
         """
         self._given = max(self._given + self._share, now)
         if self._given > now + self._most:
-            self._given -= self._most / 2
+            # So many that one would be silent for too long: what is left of a round is given out a second time.
+            self._given = min(self._given - self._most / 4, now + self._most)
         pause = round(self._given - now, 3)
         return pause if pause >= NEGLIGIBLE else 0.0

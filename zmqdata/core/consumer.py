@@ -169,7 +169,7 @@ class ConsumerCore:
             self._join_again(self._given_up[1], now)
         if self._is_time_to_speak(now):
             self._speak(now)
-        self.links.tick(now, self.lease.pause(REPEAT))
+        self.links.tick(now, self.lease.pause(REPEAT), all_vouch=self.lease.is_unanswered(now))
         if not self.finished:
             self._wait(now)
 

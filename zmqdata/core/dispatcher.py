@@ -307,7 +307,9 @@ class DispatcherCore:
             self.jobs.leases.tells(self.clients, beat, now)
         draining = known and self._go_on_draining(beat)
         unwanted = self.jobs.coordination.unwanted(self.hosting.facts[beat.worker].tasks) if known else {}
-        self.out.send(peer, m.WorkerHeartbeatAnswered(beat.worker, known, unwanted, draining, self.beats.next(now)))
+        every = self.beats.next(now) if known else 0.0
+        self.jobs.leases.expect(every)
+        self.out.send(peer, m.WorkerHeartbeatAnswered(beat.worker, known, unwanted, draining, every))
 
     def _go_on_draining(self, beat: m.WorkerHeartbeat) -> bool:
         """Whether a worker will leave; then what it has goes elsewhere as soon as somebody is there."""

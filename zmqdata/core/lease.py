@@ -35,6 +35,7 @@ class ClientLease:
         self.until = math.inf
         self.alone = False
         self._seconds = 0.0
+        self._since = math.inf
         self._beat = self._answered = 0
         self._sent: dict[int, float] = {}
 
@@ -69,6 +70,7 @@ class ClientLease:
         if lease is None:
             self.until, self.alone, self._seconds = math.inf, False, 0.0
             return
+        self._since = since
         # What workers have heard since then counts only while nobody else reads.
         goes_on = self.alone and lease.alone and self.holds(now)
         self.alone, self._seconds = lease.alone, lease.seconds
@@ -78,6 +80,13 @@ class ClientLease:
     def holds(self, now: float) -> bool:
         """Whether elements may be handed out."""
         return now < self.until
+
+    def is_unanswered(self, now: float) -> bool:
+        """Whether the dispatcher has not answered for half of the lease: it may not hear us, and workers have to tell.
+
+        Much sooner than it gives anybody up, and later than it answers when it is only slow.
+        """
+        return self._seconds > 0 and now - self._since >= self._seconds / 2
 
     @property
     def is_free(self) -> bool:

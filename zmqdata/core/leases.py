@@ -58,7 +58,11 @@ class Leases:
     def tells(self, clients: Roster, beat: WorkerHeartbeat, now: float) -> None:
         """A worker tells which clients it hears."""
         clients.notice({client: now - max(0.0, ago) for client, ago in beat.readers.items()})
-        self._late = max(self._late, 2 * min(beat.every, LONGEST_PAUSE))
+        self.expect(beat.every)
+
+    def expect(self, pause: float) -> None:
+        """Workers speak as rarely as that, or shall from now on."""
+        self._late = max(self._late, 2 * min(pause, LONGEST_PAUSE))
 
     def is_vouched_for(self, member: Member, now: float) -> bool:
         """Whether a client that believes to be alone goes on without us: a worker has heard it lately."""

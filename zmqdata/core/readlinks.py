@@ -16,8 +16,8 @@ from zmqdata.errors import ResourceExhaustedError
 
 REPEAT = 1.0
 VOUCHING = 4
-"""So many workers at a time are asked to tell the dispatcher that they hear us. One of them would do, if it could be
-known which of them the dispatcher hears; if all told of all, thousands of them would be busy with nothing else.
+"""So many workers at a time are asked to tell the dispatcher that they hear us, while it answers us. If thousands told
+of all always, it would be busy with nothing else; and when it does not answer, nobody knows which of them it hears.
 """
 STALE_LINK = 30.0
 """Seconds after which messages that were sent and have not come count as lost, though nothing says that they are.
@@ -119,13 +119,17 @@ class ReadLinks:
             elif link.opened:
                 self._grant_all(link, now)
 
-    def tick(self, now: float, pause: float = REPEAT) -> None:
-        """Repeats asks and grants after a ``pause`` without any; so often other workers are asked to vouch for us."""
-        if now - self._turned >= pause:
-            before, self._turned, self._vouching = self._vouching, now, set(self._rotation.take(self.by_address))
-            for link in [self.by_address[address] for address in sorted(self._vouching - before)]:
-                if link.opened:
-                    self._grant_all(link, now)
+    def tick(self, now: float, pause: float = REPEAT, all_vouch: bool = False) -> None:
+        """Repeats asks and grants after a ``pause`` without any; so often other workers are asked to vouch for us.
+
+        ``all_vouch``: all of them are, at once.
+        """
+        if all_vouch or now - self._turned >= pause:
+            opened = [address for address, link in self.by_address.items() if link.opened]
+            before, self._turned = self._vouching, now
+            self._vouching = set(opened if all_vouch else self._rotation.take(opened))
+            for address in sorted(self._vouching - before):
+                self._grant_all(self.by_address[address], now)
         for link in self.by_address.values():
             if not link.opened:
                 if now - link.asked >= pause:
@@ -153,8 +157,6 @@ class ReadLinks:
         self._made += 1
         link = ReadLink(f"{self.profile.client}-{self._made}", address, replaces, have_through)
         self.by_address[address] = self.by_name[link.name] = link
-        if len(self._vouching) < VOUCHING:
-            self._vouching.add(address)
         return link
 
     def _ask(self, link: ReadLink, now: float) -> None:
@@ -220,6 +222,8 @@ class ReadLinks:
         if link is not None and not link.opened:
             self._note_sign(link, now)
             link.opened, link.progress = True, now
+            if len(self._vouching) < VOUCHING:
+                self._vouching.add(link.address)
             self._do(c.ConnectLink(link.name, message.address, message.secret, message.memory))
             self._grant_all(link, now)
 

@@ -166,6 +166,7 @@ class SendLinks:
         link.unseen = before.unseen
         link.grants = before.grants
         link.used = before.used
+        link.vouched = before.vouched
         if before.name in self.by_name:
             self._unbind(before)
         link.retired = before.retired

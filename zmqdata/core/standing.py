@@ -80,8 +80,11 @@ class Standing:
 
     @property
     def is_behind(self) -> bool:
-        """Whether somebody has left, and the dispatcher has not said what was delivered until then."""
-        return self._answered < self.asks
+        """Whether somebody has left, and the dispatcher has not said what was delivered until then.
+
+        Nor that all was of a task that nobody hosts any more, whose rest some of us hold: no worker will tell of it.
+        """
+        return self._answered < self.asks or not all(map(self._is_listed, self._theirs))
 
     @property
     def is_whole(self) -> bool:

@@ -181,7 +181,7 @@ class WorkerCore:
             self._do(c.Note("info", f"registered as {self.profile.address}"))
 
     def _heartbeat_answered(self, peer: c.Peer, answer: m.WorkerHeartbeatAnswered, now: float) -> None:
-        self._pause = max(self.profile.heartbeat, answer.every)
+        self._pause = max(self.profile.heartbeat, min(answer.every, self.profile.dispatcher_timeout / 3))
         if not answer.known and self.registered:
             self.registered = False
             self._heartbeat(now)

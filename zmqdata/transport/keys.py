@@ -194,6 +194,8 @@ def parse(text: str, path: str = "") -> Key:
     known: list[Known] = []
     ends = False
     for at, words in lines[1:]:
+        if ends:
+            raise damaged(f"line {at} is behind `{ENDING}`, its last line")
         if words == [ENDING]:
             ends = True
         elif words[0] == "known" and _is_known(words[1:]):
@@ -206,7 +208,7 @@ def parse(text: str, path: str = "") -> Key:
             raise damaged(f"line {at} cannot be read")
     missing = _PATTERNS.keys() - single.keys()
     if not ends:
-        raise damaged(f"its last line, `{ENDING}`, is missing, so others may be, too")
+        raise damaged(f"its last line, `{ENDING}`, is missing, and others may be (add it to one that had no such line)")
     if missing or len(known) > MOST_KNOWN:
         raise damaged(f"`{min(missing)}` is missing" if missing else f"more than {MOST_KNOWN} keys are known")
     if _public_of(single["secret"]) != single["public"]:
@@ -323,6 +325,8 @@ def check_absent(path: str | os.PathLike[str]) -> None:
 
 
 def _already(path: Path) -> str:
+    if not path.exists():
+        return f"{path} is a link to {os.readlink(path)}, and there is no such file. Delete the link, or mend it."
     return (
         f"There is a key file {path} already, and it is left as it is. Copy that one, or delete it first if it is to "
         "be replaced."

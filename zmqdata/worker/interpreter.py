@@ -11,6 +11,14 @@ PYTHON = (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ()))
 and that folder may be one in which anybody may write."""
 
 
+def working_folder() -> str:
+    """The folder in which this process works; "" when that is gone, or not to be entered."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
 def folder_on_path(path: Sequence[str], folder: str, safe: bool = bool(getattr(sys.flags, "safe_path", False))) -> str:
     """Where a child shall look for modules in the working folder: ``first``, ``last`` or ``nowhere``.
 
@@ -19,14 +27,14 @@ def folder_on_path(path: Sequence[str], folder: str, safe: bool = bool(getattr(s
 
     Args:
         path: our ``sys.path``.
-        folder: the working folder.
+        folder: the working folder; "": it is gone.
         safe: whether Python was told to leave out the folder that it would put first.
 
     Example:
         >>> [folder_on_path(path, "/tmp", safe=False) for path in (["/usr/bin", "/lib"], ["/tmp", "/lib"])]
         ['last', 'first']
     """
-    if safe:
+    if safe or not folder:
         return "nowhere"
     return "first" if path and path[0] in ("", folder) else "last"
 
@@ -44,7 +52,9 @@ def add_folder(place: str, path: list[str]) -> None:
         >>> path == ["/lib", os.getcwd()]
         True
     """
-    folder = os.getcwd()
+    folder = working_folder()
+    if not folder:
+        return  # it was removed since
     if place == "first" and path[0] not in ("", folder):
         path.insert(0, folder)
     elif place == "last" and not {"", folder} & set(path):

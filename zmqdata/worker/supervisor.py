@@ -26,7 +26,7 @@ from zmqdata.config import WorkerConfig
 from zmqdata.endpoints import DATA_PORT_MARK, PORT_MARK
 from zmqdata.worker.accounts import Account, environment_of, rights_of
 from zmqdata.worker.crumbs import CrumbFile, Note, make_file
-from zmqdata.worker.interpreter import PYTHON, folder_on_path
+from zmqdata.worker.interpreter import PYTHON, folder_on_path, working_folder
 from zmqdata.worker.lifetime import StopSignals, describe_exit
 from zmqdata.worker.limits import NO_LIMITS, Limits, shown_bytes
 from zmqdata.worker.stillness import Stillness, overdue
@@ -145,7 +145,7 @@ def child_command(config: WorkerConfig, log_level: str, limits: Limits = NO_LIMI
         "log_level": log_level,
         "parent": os.getpid(),
         "limits": asdict(limits),
-        "folder": folder_on_path(sys.path, os.getcwd()),
+        "folder": folder_on_path(sys.path, working_folder()),
     }
     return [*PYTHON, "-m", "zmqdata.worker.child", json.dumps(assignment)]
 
