@@ -29,6 +29,20 @@ def test_an_older_answer_changes_nothing() -> None:
     assert (lease.until, lease.alone) == (11.0, False)
 
 
+def test_a_lease_says_when_the_dispatcher_is_silent() -> None:
+    """After half of it, whoever has renewed it meanwhile; where there is none nobody waits for an answer."""
+    lease = ClientLease()
+    assert not lease.is_unanswered(1000.0)
+    lease.answered(lease.speak(10.0), Lease(15.0, alone=True), 10.5)
+    assert not lease.is_unanswered(17.4)
+    lease.heard(17.0, 17.2)
+    assert lease.is_unanswered(17.5)
+    lease.answered(lease.speak(18.0), Lease(15.0, alone=True), 18.5)
+    assert not lease.is_unanswered(25.4)
+    lease.free()
+    assert not lease.is_unanswered(1000.0)
+
+
 def test_nothing_is_remembered_of_a_dispatcher_that_is_away_for_long() -> None:
     """Heartbeats that were never answered are forgotten, and the lease is over."""
     lease = ClientLease()

@@ -82,6 +82,23 @@ def test_few_workers_at_a_time_are_asked_to_vouch_for_a_client() -> None:
     assert len(set(asked)) == len(workers)
 
 
+def test_all_workers_are_asked_to_vouch_for_a_client_that_gets_no_answer() -> None:
+    """Nobody knows which of them the dispatcher hears; when it answers again, few are."""
+    ends = Ends()
+    workers = [f"w{number}" for number in range(3 * VOUCHING)]
+    ends.links.tend([*workers, "dead"], 0.0)
+    for number in range(len(workers)):
+        ends.links.opened(m.LinkOpened(ends.links.by_address[workers[number]].name, "tcp://x", "secret"), 0.1)
+    ends.links.tick(0.2)
+    ends.done()
+    ends.links.tick(0.3, all_vouch=True)
+    assert len({one.link for one in ends.done() if one.sent == 0.3}) >= 2 * VOUCHING
+    ends.links.tick(1.25, all_vouch=True)
+    assert {one.sent for one in ends.done() if isinstance(one, m.Grant)} == {1.25}
+    ends.links.tick(2.5)
+    assert len([one for one in ends.done() if isinstance(one, m.Grant) and one.sent]) == VOUCHING
+
+
 def test_a_single_stream_can_be_granted() -> None:
     """A grant names the stream that moved; without an open link it is left out."""
     ends = Ends()

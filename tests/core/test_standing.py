@@ -172,6 +172,19 @@ def test_a_task_that_is_settled_needs_no_word_of_a_worker() -> None:
     assert [part.delivered for part in one.checkpoint(2).tasks] == [((0, 9),), ((0, 4),)]
 
 
+def test_a_task_that_nobody_hosts_is_asked_for_until_it_is_settled() -> None:
+    """All of it was delivered, or is in somebody's hands: it is not listed any more, and no worker tells of it."""
+    reading, one = with_another()
+    rest = m.TaskList(3, (m.TaskPlace(7000, 1, "w", "w", 0),), False, readers=("k",))
+    one.list(rest)
+    reading.list(rest)
+    for _ in range(2):
+        one.catch_up(opened_again({7001: ((0, 2),)}))
+        assert (one.is_behind, one.is_whole) == (True, False)
+    one.catch_up(opened_again({}, {7001: 4}))
+    assert (one.is_behind, one.is_whole) == (False, True)
+
+
 OVER = m.Origin(0, 77, 0, 8, 2, poisoned=(("/1", 4),))
 
 

@@ -95,6 +95,28 @@ def test_a_worker_speaks_as_rarely_as_it_is_told() -> None:
     assert {beat.every for beat in host.all_of(m.WorkerHeartbeat)[-2:]} == {1.0}
 
 
+def test_a_new_connection_is_spoken_on_at_once() -> None:
+    """The dispatcher waits for a word of a worker that it could not reach, and not for long."""
+    host = Host()
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=3.0))
+    host.wait(0.5)
+    assert host.all_of(m.WorkerHeartbeat) == []
+    host.feed(c.Connected())
+    assert host.sent(m.WorkerHeartbeat).every == 3.0
+    stranger = Host(hosting=False)
+    stranger.commands.clear()
+    stranger.feed(c.Connected())
+    assert stranger.commands == []
+
+
+def test_a_worker_that_shall_speak_rarely_does_not_take_its_dispatcher_for_gone() -> None:
+    """It is answered only when it speaks: at least three times while it would wait for an answer."""
+    host = Host()
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=1e9))
+    host.wait(1300.0)
+    assert host.sent(m.WorkerHeartbeat).every == host.core.profile.dispatcher_timeout / 3
+
+
 def test_a_refused_worker_ends() -> None:
     """A dispatcher that does not want it says why; a refusal of somebody else does not count."""
     host = Host(hosting=False)

@@ -11,6 +11,11 @@ from zmqdata.splits import Split
 
 
 @dataclass(frozen=True, slots=True)
+class Connected:
+    """Event: there is a connection to the dispatcher, perhaps a new one, on which it has heard nothing yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartTask:
     """Command: start a task runner for this definition with the packed pipeline, or say why there is none.
 

@@ -73,8 +73,7 @@ class WorkerCore:
         self.untold = profile.deaths
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
-        self._beat = -profile.heartbeat
-        self._pause = profile.heartbeat
+        self._beat, self._pause = -profile.heartbeat, profile.heartbeat
         self._heard: float | None = None
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
             c.Received: self._received,
@@ -86,6 +85,8 @@ class WorkerCore:
             c.LinkBound: self._link_bound,
             c.LinkBroken: lambda event, now: self._close_link(None, m.CloseLink(event.link), now),
             c.DrainRequested: self._drain,
+            # A dispatcher that finds us without a connection waits for a word of us, and not for long.
+            c.Connected: lambda event, now: self._heartbeat(now) if self.registered else None,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
         }
@@ -167,8 +168,7 @@ class WorkerCore:
         reports = tuple(task.report(now) for task in self.tasks.values())
         who = self.profile
         if self.registered:
-            clients, readers = self.links.named(), self.links.readers(now, self._pause)
-            told = (reports, clients, readers, self.draining.begun, self._pause)
+            told = (reports, self.links.named(), self.links.readers(now, self._pause), self.draining.begun, self._pause)
             self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, *told))
         else:
             ask = m.RegisterWorker(who.worker, who.address, who.tags, who.python, who.version, reports, self.untold)

@@ -38,13 +38,14 @@ class Handshakes:
 
     Attributes:
         monitor: has something to read when there is news.
+        made: how many connections there were that let us in.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], endpoint: str, key: Key | None) -> None:
         self._socket = socket
         self._endpoint = endpoint
         self._key = key
-        self._failures = 0
+        self._failures = self.made = 0
         self.monitor = socket.get_monitor_socket(_REFUSED | _MISMATCH | _BROKEN | _DONE)
         self.monitor.set(zmq.LINGER, 0)
 
@@ -58,6 +59,7 @@ class Handshakes:
             return self._unknown()
         if event == _MISMATCH:
             return self._mismatch()
+        self.made += event == _DONE
         self._failures = self._failures + 1 if event == _BROKEN else 0
         if self._failures < MOST_FAILURES:
             return ""

@@ -35,6 +35,7 @@ class ControlSockets:
         access: knows who may say what.
         rejects: counts what may not come.
         received: takes a message and who has sent it.
+        connected: called when there is a connection to the dispatcher, and when there is one again.
         refused: takes the reason for which the dispatcher does not let us in, or cannot be talked to.
 
     Attributes:
@@ -54,12 +55,14 @@ class ControlSockets:
         access: Access,
         rejects: Rejects,
         received: Callable[[c.Peer, m.Message], None],
+        connected: Callable[[], None],
         refused: Callable[[DataServiceError], None],
     ) -> None:
         self._access = access
         self._loop = loop
         self._rejects = rejects
         self._received = received
+        self._connected = connected
         self._refused = refused
         self._endpoint = endpoint
         key: Key | None = access.keyring.key
@@ -141,7 +144,9 @@ class ControlSockets:
             self.send(c.Send(peer, wire.NOTICE))
 
     def _shake_hands(self) -> bool:
-        reason = self._handshakes.news()
+        before, reason = self._handshakes.made, self._handshakes.news()
+        if self._handshakes.made > before:
+            self._connected()
         if reason:
             self._refused(PermissionDeniedError(reason))
         return reason is not None

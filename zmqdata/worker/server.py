@@ -97,9 +97,8 @@ class WorkerShell:
             key,
         )
         self.access = Access(self.context, self.loop, Keyring(key), self.rejects, self.links.is_client)
-        self.control = ControlSockets(
-            self.context, self.loop, config, endpoint, self.access, self.rejects, self._received, self._refused
-        )
+        told = (self._received, lambda: self._handle(c.Connected()), self._refused)
+        self.control = ControlSockets(self.context, self.loop, config, endpoint, self.access, self.rejects, *told)
         port = split_address(self.control.bound.partition("://")[2])[1]
         self.address = f"tcp://{announced_address(config.host, config.worker_address, endpoint, port)}"
         deaths = msgspec.convert(self.crumbs.told(), tuple[m.Death, ...])
