@@ -72,6 +72,29 @@ def test_a_dispatchers_key_is_no_clients(cluster: Service, folder: Path) -> None
         status(cluster.target)
 
 
+def test_a_key_file_without_workers_is_told_before_anything_is_read(cluster: Service, folder: Path) -> None:
+    """Whoever has deleted that line could connect to no worker, and would wait for elements."""
+    path = folder / "client.key"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith("known worker")))
+    use_key_file(path)
+    with pytest.raises(PermissionDeniedError, match="has no line `known worker KEY`"):
+        iter(cluster.read(Dataset.range(10)))
+
+
+def test_a_worker_is_heard_at_once_on_a_new_connection(cluster: Service) -> None:
+    """However rarely it speaks else: the dispatcher waits for a second for who was not connected."""
+    shell, worker = cluster.dispatcher._shell, cluster.workers[0]._shell
+    assert shell is not None
+    assert worker is not None
+    worker.core.profile.heartbeat = worker.core._pause = 1000.0
+    member = shell.core.workers.members[worker.core.profile.worker]
+    wait_until(lambda: worker.registered.is_set() and member.spoke > 0, "the worker")
+    before = member.spoke
+    shell.loop.post(lambda: shell._entrance._begin_anew(0.0, "a test wants it"))
+    wait_until(lambda: member.spoke > before, "its word")
+
+
 def test_a_wrong_key_is_an_error_within_seconds(
     cluster: Service, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -187,6 +187,8 @@ def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
     (tmp_path / "k").symlink_to(tmp_path / "gone")
     with pytest.raises(NotFoundError, match=r"no key file .*k; that is a link to .*gone\."):
         keys.load(tmp_path / "k")
+    with pytest.raises(AlreadyExistsError, match=r"k is a link to .*gone, and there is no such file"):
+        keys.save(tmp_path / "k", KEY)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])

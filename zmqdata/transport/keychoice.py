@@ -100,8 +100,8 @@ def use_key_file(key_file: str | os.PathLike[str] | None = None, *, insecure: bo
     """
     global _chosen
     if key_file is None and not insecure:
+        key_for(from_environment(KeySettings, {}))
         _chosen = None
-        shown_key()
     else:
         show(KeySettings(None if key_file is None else os.fspath(key_file), insecure))
 

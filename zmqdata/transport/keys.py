@@ -325,7 +325,7 @@ def check_absent(path: str | os.PathLike[str]) -> None:
 
 
 def _already(path: Path) -> str:
-    if not path.exists():
+    if path.is_symlink() and not path.exists():
         return f"{path} is a link to {os.readlink(path)}, and there is no such file. Delete the link, or mend it."
     return (
         f"There is a key file {path} already, and it is left as it is. Copy that one, or delete it first if it is to "
