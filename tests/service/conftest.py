@@ -13,7 +13,7 @@ import pytest
 from zmqdata import Dataset, DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer, distribute
 
 
-def wait_until(condition: Callable[[], Any], what: str, deadline: float = 10.0) -> None:
+def wait_until(condition: Callable[[], Any], what: str, deadline: float = 30.0) -> None:
     """Waits for a condition; fails with ``what`` when it does not come true in time."""
     end = time.monotonic() + deadline
     pause = threading.Event()
