@@ -93,7 +93,7 @@ def test_a_killed_child_loses_and_repeats_nothing(cluster: LocalCluster) -> None
     kill_child(cluster)
     found += elements
     assert repeated_or_missing(found) == {}
-    assert 2 in attempts(cluster)
+    assert max(attempts(cluster)) > 1
 
 
 def test_killed_one_after_the_other(cluster: LocalCluster) -> None:
@@ -105,7 +105,7 @@ def test_killed_one_after_the_other(cluster: LocalCluster) -> None:
         found += some(elements, 500)
     found += elements
     assert repeated_or_missing(found) == {}
-    assert attempts(cluster)[-1] > 1
+    assert max(attempts(cluster)) > 1
 
 
 def test_the_lost_copy_is_dropped(cluster: LocalCluster) -> None:
@@ -185,7 +185,7 @@ def test_clients_that_share_a_job_lose_and_repeat_nothing(cluster: LocalCluster)
             client.wait()
     assert repeated_or_missing([(x, part) for part in range(2) for x in parts[part]]) == {}
     assert min(map(len, parts)) >= 500
-    assert 2 in attempts(cluster)
+    assert max(attempts(cluster)) > 1
 
 
 # --- a worker is silent
