@@ -102,14 +102,14 @@ def test_all_workers_are_asked_to_vouch_for_a_client_that_gets_no_answer() -> No
 def test_a_single_stream_can_be_granted() -> None:
     """A grant names the stream that moved; without an open link it is left out."""
     ends = Ends()
-    ends.links.grant("w", 0.1, STREAM)
+    ends.links.grant("w", STREAM)
     ends.links.tend(["w"], 0.0)
     ends.done()
-    ends.links.grant("w", 0.1, STREAM)
+    ends.links.grant("w", STREAM)
     assert ends.done() == []
     ends.open()
-    ends.links.grant("w", 0.1, STREAM)
-    assert ends.done() == [m.Grant("me-1", 0, (STREAM,), sent=0.1)]
+    ends.links.grant("w", STREAM)
+    assert ends.done() == [m.Grant("me-1", 0, (STREAM,))]
 
 
 def test_a_changed_list_grants_at_once() -> None:
@@ -298,8 +298,8 @@ def test_a_worker_is_told_that_its_memory_is_mapped() -> None:
     assert ends.done() == [c.ConnectLink("me-1", "ipc://x", "secret", memory), m.Grant("me-1", 0, (STREAM,))]
     ends.links.mapped(c.MemoryMapped("me-1"), 0.1)
     assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True, sent=0.1)]
-    ends.links.grant("w", 0.1, STREAM)
-    assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True, sent=0.1)]
+    ends.links.grant("w", STREAM)
+    assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True)]
     ends.links.broken(c.LinkBroken("me-1", "gone"), 5.0)
     ends.links.mapped(c.MemoryMapped("me-1"), 5.0)
     ends.links.opened(m.LinkOpened("me-2", "ipc://x", "secret", memory), 5.0)

@@ -15,6 +15,7 @@ from zmqdata.core.sendlinks import (
     MAX_IDLE_LINKS,
     NAMED_AT_ONCE,
     RELEASED_KEPT,
+    REPORT_PAUSE,
     RETIRED_KEPT,
     SPOKE_LATELY,
     Link,
@@ -119,8 +120,24 @@ def test_seen_messages_are_forgotten() -> None:
     link = ends.links.granted("peer", grant, 1.0)
     assert link is not None
     assert (len(link.unseen), list(link.grants)) == (1, [1])
-    ends.links.report(link, grant)
+    ends.links.report(link, grant, 1.0)
     assert ends.done() == [c.Send("peer", m.LinkReported("client-1", 2, heard=0.9))]
+
+
+def test_a_client_is_told_now_and_then_how_much_was_sent() -> None:
+    """Of the grants that come for each block few are answered, but all that ask to vouch for the client."""
+    ends = Ends()
+    ends.open("client-1")
+
+    def answers(now: float, sent: float = 0.0) -> int:
+        grant = m.Grant("client-1", 0, (), sent=sent)
+        link = ends.links.granted("peer", grant, now)
+        assert link is not None
+        ends.links.report(link, grant, now)
+        return len(ends.done())
+
+    assert [answers(now) for now in (1.0, 1.1, 1.0 + REPORT_PAUSE - 0.1, 1.0 + REPORT_PAUSE)] == [1, 0, 0, 1]
+    assert [answers(1.5, 1.4), answers(1.6, 1.5), answers(1.7)] == [1, 1, 0]
 
 
 def test_a_grant_on_an_unknown_link_is_refused() -> None:

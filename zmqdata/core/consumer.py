@@ -349,7 +349,7 @@ class ConsumerCore:
             self.reading.settle(part.oldest)
             self._unreported_bytes += part.size
         for address, streams in grants.items():
-            self.links.grant(address, now, *streams)
+            self.links.grant(address, *streams)
         # Workers keep for a successor what is not reported yet, but not much of it.
         pause = now - (self._asked or 0.0)
         if self.is_numbered and self._unreported_bytes >= REPORT_BYTES and pause >= REPORT_PAUSE:

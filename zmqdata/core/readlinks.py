@@ -137,18 +137,18 @@ class ReadLinks:
             elif now - link.granted >= pause:
                 self._grant_all(link, now)
 
-    def grant(self, address: str, now: float, *streams: m.StreamGrant) -> None:
+    def grant(self, address: str, *streams: m.StreamGrant) -> None:
         """Tells the worker at an address how far some of its streams may go."""
         link = self.by_address.get(address)
         if link is not None and link.opened:
-            self._do(c.Send(address, self._grant(link, now, streams)))
+            self._do(c.Send(address, self._grant(link, streams)))
 
     def _grant_all(self, link: ReadLink, now: float) -> None:
         link.granted = now
-        self._do(c.Send(link.address, self._grant(link, now, self._streams(link.address))))
-
-    def _grant(self, link: ReadLink, now: float, streams: tuple[m.StreamGrant, ...]) -> m.Grant:
         sent = now if link.address in self._vouching else 0.0
+        self._do(c.Send(link.address, self._grant(link, self._streams(link.address), sent)))
+
+    def _grant(self, link: ReadLink, streams: tuple[m.StreamGrant, ...], sent: float = 0.0) -> m.Grant:
         return m.Grant(link.name, link.seen, streams, len(self.by_address), link.shares, self.asks, sent)
 
     # --- making and dropping

@@ -28,6 +28,9 @@ MAX_LINKS = 4096
 MAX_IDLE_LINKS = 16
 NAMED_AT_ONCE = 32
 SPOKE_LATELY = 5.0
+REPORT_PAUSE = 0.5
+"""Less than between two grants that a client repeats, which are answered for sure. It is told so often what was sent,
+and not at each block that it has taken: that was a fifth of all that happened for a block besides its bytes."""
 
 
 @dataclass
@@ -39,6 +42,7 @@ class Link:
     this client that are closed; a late ask must not open them again, since their numbers have been used.
     ``links``: how many the client has, this one included. ``asks``: how often it has seen others leave. ``ticket``: of
     the iteration that it says it reads. ``vouched``: when it last asked us to tell the dispatcher that we hear it.
+    ``reported``: when it was last told how much was sent.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Link:
     made: float = 0.0
     heard: float = 0.0
     vouched: float = -math.inf
+    reported: float = -math.inf
 
     @property
     def bound(self) -> bool:
@@ -214,8 +219,11 @@ class SendLinks:
     def _refuse_unknown(self, peer: c.Peer, link: str) -> None:
         self._do(c.Send(peer, m.LinkRefused(link[:MOST_CHARACTERS], "NotFoundError", "this worker has no such link")))
 
-    def report(self, link: Link, grant: m.Grant, skipped: int = 0) -> None:
-        """Answers a grant: how much was sent to this client, and how much it was too slow for."""
+    def report(self, link: Link, grant: m.Grant, now: float, skipped: int = 0) -> None:
+        """Answers a grant, if none was lately: how much was sent to this client, and how much it was too slow for."""
+        if not grant.sent and now - link.reported < REPORT_PAUSE:
+            return
+        link.reported = now
         self._do(c.Send(link.peer, m.LinkReported(link.name, link.sent, skipped, grant.sent)))
 
     # --- closing

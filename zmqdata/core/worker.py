@@ -374,7 +374,7 @@ class WorkerCore:
         for task in [self.tasks[one] for one in {stream.task: 0 for stream in grant.streams} if one in self.tasks]:
             self._distribute(task)
         skipped = [task.skipped.get(link.reader.trainer_id, 0) for task in self.tasks.values()]
-        self.links.report(link, grant, sum(skipped))
+        self.links.report(link, grant, now, sum(skipped))
 
     def _apply_grant(self, link: Link, task: int) -> None:
         grant, hosted = link.grants.get(task), self.tasks.get(task)

@@ -109,10 +109,11 @@ class LinkRefused(Message, frozen=True):
 
 
 class LinkReported(Message, frozen=True):
-    """Answers each ``Grant``: messages sent so far. A client that stays behind it has lost some: it opens anew.
+    """Answers a ``Grant``, unless one was answered lately: messages sent so far.
 
-    ``skipped``: elements that those with the client's trainer id were too slow for; it warns its user. ``heard``: what
-    the newest grant says as ``sent``; a client that reads alone knows by it that the dispatcher will hear of it.
+    A client that stays behind it has lost some: it opens anew. ``skipped``: elements that those with the client's
+    trainer id were too slow for; it warns its user. ``heard``: what the grant says as ``sent``; a client that reads
+    alone knows by it that the dispatcher will hear of it.
     """
 
     link: str
