@@ -10,12 +10,12 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core import sendlinks
 from zmqdata.core.sendlinks import (
+    ANSWER_PAUSE,
     LINK_SILENCE,
     MAX_GRANTS,
     MAX_IDLE_LINKS,
     NAMED_AT_ONCE,
     RELEASED_KEPT,
-    REPORT_PAUSE,
     RETIRED_KEPT,
     SPOKE_LATELY,
     Link,
@@ -136,7 +136,7 @@ def test_a_client_is_told_now_and_then_how_much_was_sent() -> None:
         ends.links.report(link, grant, now)
         return len(ends.done())
 
-    assert [answers(now) for now in (1.0, 1.1, 1.0 + REPORT_PAUSE - 0.1, 1.0 + REPORT_PAUSE)] == [1, 0, 0, 1]
+    assert [answers(now) for now in (1.0, 1.1, 1.0 + ANSWER_PAUSE - 0.1, 1.0 + ANSWER_PAUSE)] == [1, 0, 0, 1]
     assert [answers(1.5, 1.4), answers(1.6, 1.5), answers(1.7)] == [1, 1, 0]
 
 

@@ -373,8 +373,8 @@ class WorkerCore:
             self._apply_grant(link, one.task)
         for task in [self.tasks[one] for one in {stream.task: 0 for stream in grant.streams} if one in self.tasks]:
             self._distribute(task)
-        skipped = [task.skipped.get(link.reader.trainer_id, 0) for task in self.tasks.values()]
-        self.links.report(link, grant, now, sum(skipped))
+        skipped = (task.skipped.get(link.reader.trainer_id, 0) for task in self.tasks.values())
+        self.links.report(link, grant, now, skipped)
 
     def _apply_grant(self, link: Link, task: int) -> None:
         grant, hosted = link.grants.get(task), self.tasks.get(task)
