@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from zmqdata.dataset.seeds import _seeds
-from zmqdata.transport.keychoice import own_key
+from zmqdata.transport import keychoice
 
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("local", deadline=None)
@@ -40,7 +40,7 @@ def pytest_configure() -> None:
         folder = os.environ["ZMQDATA_TEST_CONFIG"] = tempfile.mkdtemp(prefix="zmqdata-test-config-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["XDG_CONFIG_HOME"] = os.environ["ZMQDATA_TEST_CONFIG"]
-    own_key()
+    keychoice.own_key()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -81,12 +81,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
-    """Takes back the seed that a test has set: an order that is promised elsewhere follows from it."""
-    before = vars(_seeds).copy()
+    """Takes back what a test has set for the whole process, the seed and the key that it shows: others follow these."""
+    seeds, chosen = vars(_seeds).copy(), keychoice._chosen
     try:
         return (yield)
     finally:
-        vars(_seeds).update(before)
+        vars(_seeds).update(seeds)
+        keychoice._chosen = chosen
 
 
 @pytest.hookimpl(wrapper=True)
