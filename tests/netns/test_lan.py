@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
 
 PORT = 5050
 COUNT = 20_000
+READ, WINDOW = 500, 256
+"""Elements that a client has read before anything happens to it, and how many may be on their way to it."""
 FILES = 30
 LARGE_BYTES = 30_000_000
 
@@ -38,7 +40,8 @@ def start_service(lan: Lan, *options: str) -> str:
     service = lan.serve("dispatcher", "dispatcher", "--port", str(PORT), *options)
     assert service == f"tcp://{lan.address('dispatcher')}:{PORT}"
     for machine in ("worker1", "worker2"):
-        announced = lan.serve(machine, "worker", "--dispatcher", service)
+        # A small part of a job is made before its client goes on, so that a worker that begins late has its share.
+        announced = lan.serve(machine, "worker", "--dispatcher", service, "--buffer-bytes", str(1 << 20))
         assert announced.startswith(f"tcp://{lan.address(machine)}:")
     return service
 
@@ -77,9 +80,9 @@ import json, sys
 import numpy as np
 from zmqdata import Dataset, distribute
 
-read = distribute("distributed_epoch", sys.argv[1], sys.argv[2], max_outstanding_requests=256)
+read = distribute("distributed_epoch", sys.argv[1], sys.argv[2], max_outstanding_requests={WINDOW})
 elements = iter(Dataset.range({COUNT}).map(lambda x: np.full(100, x)).apply(read))
-found = [int(next(elements)[0]) for _ in range(500)]
+found = [int(next(elements)[0]) for _ in range({READ})]
 print("reading")
 sys.stdin.readline()
 found += [int(element[0]) for element in elements]
@@ -100,6 +103,17 @@ def start_client(lan: Lan, service: str, job: str = "job") -> Program:
     return client
 
 
+def await_produced(lan: Lan, address: str, more_than: int) -> int:
+    """Waits until the only task of a worker has made more elements than that; which task it is."""
+
+    def found() -> list[int]:
+        return [one["task"] for one in status(lan, address, "--worker")["tasks"] if one["produced"] > more_than]
+
+    await_condition(lambda: bool(found()), START, "what it has made")
+    [task] = found()
+    return task
+
+
 VANISHING = {
     "pulled": (Lan.pull_cable, Lan.plug_cable),
     "not heard": (Lan.mute, Lan.unmute),
@@ -118,9 +132,7 @@ def test_a_machine_vanishes(lan: Lan, how: str) -> None:
     service = start_service(lan, "--worker-timeout-ms", "1000")
     client = start_client(lan, service)
     [address] = [one["address"] for one in status(lan, service)["workers"] if lan.address("worker2") in one["address"]]
-    [task] = [one["task"] for one in status(lan, address, "--worker")["tasks"]]
-    worker = (lan, address, "--worker")
-    await_condition(lambda: any(one["produced"] for one in status(*worker)["tasks"]), START, "what it has made")
+    task = await_produced(lan, address, READ + WINDOW)
     vanish(lan, "worker2")
     client.tell("go on")
     assert repeated_or_missing(client) == {}
@@ -136,8 +148,7 @@ def test_a_machine_vanishes(lan: Lan, how: str) -> None:
 def check_new_work(lan: Lan, service: str, address: str) -> None:
     """A worker has a part in the next job."""
     client = start_client(lan, service, "next job")
-    [task] = status(lan, address, "--worker")["tasks"]
-    assert task["produced"]
+    await_produced(lan, address, 0)
     client.tell("go on")
     assert repeated_or_missing(client) == {}
 
