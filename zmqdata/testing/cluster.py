@@ -18,7 +18,7 @@ from pathlib import Path
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.endpoints import split_address
 
-DEADLINE = 10.0
+DEADLINE = 30.0
 POLL = 0.01
 
 
