@@ -41,9 +41,9 @@ def dispatcher() -> Iterator[ServerProcess]:
         yield server
 
 
-def ended(server: ServerProcess, deadline: float = START) -> tuple[int | None, str]:
-    """Exit code and standard error of a server that ends within ``deadline`` seconds."""
-    await_condition(lambda: not server.alive, deadline, "its end")
+def ended(server: ServerProcess) -> tuple[int | None, str]:
+    """Exit code and standard error of a server that ends."""
+    await_condition(lambda: not server.alive, START, "its end")
     return server.exit_code, server.log
 
 
@@ -95,7 +95,7 @@ def test_a_signal_ends_all_cleanly(number: signal.Signals) -> None:
             assert len(children) == 2
             for server in (worker, dispatcher):
                 server.signal(number)
-                assert ended(server, 5.0) == (0, "")
+                assert ended(server) == (0, "")
             assert not any(map(is_running, children))
 
 
@@ -106,7 +106,7 @@ def test_a_worker_ends_while_it_waits() -> None:
     with running("worker", "--dispatcher", f"127.0.0.1:{port}") as worker:
         await_condition(lambda: descendants(worker.pid), START, "the worker's process")
         worker.ask_to_stop()
-        assert ended(worker, 5.0) == (0, "")
+        assert ended(worker) == (0, "")
 
 
 def test_a_second_signal_ends_at_once(dispatcher: ServerProcess) -> None:
@@ -115,14 +115,14 @@ def test_a_second_signal_ends_at_once(dispatcher: ServerProcess) -> None:
         worker.await_ready(START)
         [child] = descendants(worker.pid)
         os.kill(child, signal.SIGSTOP)
-        await_condition(lambda: is_stopped(child), 5.0, "the process to stop")
+        await_condition(lambda: is_stopped(child), START, "the process to stop")
         worker.signal(signal.SIGTERM)
-        await_condition(lambda: asked_to_end(child), 4.0, "the first signal to be passed on")
+        await_condition(lambda: asked_to_end(child), START, "the first signal to be passed on")
         assert worker.alive
         worker.signal(signal.SIGTERM)
-        await_condition(lambda: not worker.alive, 2.0, "the end at once")
+        await_condition(lambda: not worker.alive, START, "the end at once")
         assert worker.exit_code == SIGNALLED + signal.SIGTERM
-        await_condition(lambda: not is_running(child), 2.0, "the end of its process")
+        await_condition(lambda: not is_running(child), START, "the end of its process")
 
 
 def asked_to_end(pid: int) -> bool:
@@ -191,7 +191,7 @@ def test_processes_never_outlive_their_supervisor(dispatcher: ServerProcess, stu
         children = descendants(worker.pid)
         with frozen(worker) if stuck else contextlib.nullcontext():
             worker.kill()
-            await_condition(lambda: not any(map(is_running, children)), 2.0, "the end of its processes")
+            await_condition(lambda: not any(map(is_running, children)), START, "the end of its processes")
 
 
 def test_a_worker_takes_nothing_in_its_folder_for_a_module_of_ours(dispatcher: ServerProcess, tmp_path: Path) -> None:

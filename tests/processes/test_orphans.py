@@ -48,7 +48,7 @@ class Script:
         return self.process.stdout.readline()
 
     def await_no_servers(self) -> None:
-        await_condition(lambda: not any(map(is_running, self.servers)), 10.0, "the end of the servers")
+        await_condition(lambda: not any(map(is_running, self.servers)), START, "the end of the servers")
 
 
 @pytest.fixture
