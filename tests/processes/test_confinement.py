@@ -206,7 +206,7 @@ def test_it_is_killed_and_replaced_like_any_other(cluster: LocalCluster, strange
         return x
 
     with worker_of(cluster, "--user", stranger) as worker:
-        found = read(cluster, Dataset.range(COUNT).map(stuck), on_poison="skip", task_timeout=3.0)
+        found = read(cluster, Dataset.range(COUNT).map(stuck), on_poison="skip", task_timeout=5.0)
         assert found == REST
         [child] = descendants(worker.pid)
         worker.kill()
