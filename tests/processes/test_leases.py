@@ -21,7 +21,7 @@ pytestmark = pytest.mark.realprocess
 
 COUNT = 3_000
 FIRST = 200
-OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 100, "buffer_bytes": 1 << 16, "client_timeout_ms": 1_500}
+OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 100, "buffer_bytes": 1 << 16, "client_timeout_ms": 4_000}
 
 READER = """
     import sys

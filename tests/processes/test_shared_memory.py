@@ -23,7 +23,7 @@ from zmqdata.transport.memory import NAME
 pytestmark = pytest.mark.realprocess
 
 LENGTH = 100_032
-OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 100, "client_timeout_ms": 1_500}
+OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 100}
 
 
 def images(count: int) -> Dataset:
@@ -86,7 +86,8 @@ READER = """
 def test_a_killed_client_leaves_nothing_at_its_workers() -> None:
     """A worker closes the memory of a client that was killed as it reads, and nothing has a name to be left."""
     named = set(Path("/dev/shm").iterdir())
-    with LocalCluster(1, **OPTIONS, job_gc_timeout_ms=0, job_gc_check_interval_ms=100) as cluster:
+    soon: dict[str, Any] = {"client_timeout_ms": 4_000, "job_gc_timeout_ms": 0, "job_gc_check_interval_ms": 100}
+    with LocalCluster(1, **OPTIONS, **soon) as cluster:
         pids = descendants(os.getpid())
         assert not sum(map(memories, pids))
         client = subprocess.Popen(
@@ -100,7 +101,7 @@ def test_a_killed_client_leaves_nothing_at_its_workers() -> None:
         client.communicate()
         await_condition(lambda: not sum(map(memories, pids)), 25, "the worker to close the memory")
         await_condition(lambda: not sum(map(mapped, pids)), what="the worker to free the memory")
-    assert set(Path("/dev/shm").iterdir()) <= named
+    await_condition(lambda: set(Path("/dev/shm").iterdir()) <= named, what="what others have there for a moment to go")
 
 
 def test_many_clients_of_many_workers() -> None:
