@@ -192,15 +192,16 @@ def test_clients_that_share_a_job_lose_and_repeat_nothing(cluster: LocalCluster)
 
 
 def test_a_held_interpreter_is_no_death(tmp_path: Path) -> None:
-    """A worker whose user code holds the GIL for 4 s, twice the time-out, keeps its task and its connection."""
-    begun = tmp_path / "begun"
+    """A worker whose user code holds the GIL for more than twice the time-out keeps its task and its connection."""
+    begun, release = tmp_path / "begun", tmp_path / "release"
+    os.mkfifo(release)
 
     def stuck(x: Any) -> Any:
         import ctypes
 
         if x == 50:
             await_condition(begun.exists, what="the first element, which could not be sent any more")
-            ctypes.PyDLL(None).poll(None, 0, 4_000)
+            ctypes.PyDLL(None).open(os.fsencode(release), os.O_RDONLY)  # returns when somebody opens it for writing
         return x
 
     with LocalCluster(1, worker_timeout_ms=2_000, **OPTIONS) as cluster:
@@ -213,9 +214,10 @@ def test_a_held_interpreter_is_no_death(tmp_path: Path) -> None:
             [worker] = status(cluster.target)["workers"]
             assert worker["connected"]
             silences.append(worker["silent_seconds"])
-            return max(silences) > 3.0
+            return max(silences) > 4.0
 
         await_condition(is_long_silent, what="silence of the worker that is stuck")
+        release.open("wb").close()
         found += ((int(x), 0) for x in elements)
         assert repeated_or_missing(found, 100) == {}
         assert attempts(cluster) == [1]
@@ -264,7 +266,7 @@ def test_a_dispatcher_without_journal_ends_its_jobs(cluster: LocalCluster) -> No
     began = time.monotonic()
     with pytest.raises(DataServiceError, match=r"dispatcher was restarted.*iterate anew"):
         list(elements)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < START
     await_condition(lambda: len(status(cluster.target)["workers"]) == 2, what="the workers' return")
     assert repeated_or_missing(list(vectors(cluster))) == {}
 
@@ -372,7 +374,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     """Ctrl-C in a training loop ends the script with KeyboardInterrupt within seconds, and its servers with it."""
     with training(tmp_path / "train.py") as (process, _):
         os.killpg(process.pid, signal.SIGINT)
-        errors = process.communicate(timeout=10)[1]
+        errors = process.communicate(timeout=START)[1]
     assert process.returncode == -signal.SIGINT
     assert errors.rstrip().endswith("KeyboardInterrupt")
     assert errors.count("Traceback") == 1
