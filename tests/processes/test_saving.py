@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,15 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def slowly(x: Any) -> tuple[Any, int]:
-    if x % 50 == 0:
-        threading.Event().wait(0.006)
-    return x, os.getpid()
+def slow_until(path: Path) -> Callable[[Any], tuple[Any, int]]:
+    """A function that takes its time, more than half a minute of two or three workers, until there is such a file."""
+
+    def slowly(x: Any) -> tuple[Any, int]:
+        if x % 50 == 0 and not path.exists():
+            threading.Event().wait(0.05)
+        return x, os.getpid()
+
+    return slowly
 
 
 def streams(path: Path) -> set[int]:
@@ -53,13 +59,14 @@ def kill_a_worker(cluster: LocalCluster) -> list[int]:
 @pytest.mark.timeout(120)
 def test_a_killed_worker_and_a_new_one_leave_every_element_once(tmp_path: Path) -> None:
     """100,000 elements on three workers, one of which is killed as it writes and replaced by another, come once."""
-    saved = tmp_path / "saved"
+    saved, survived = tmp_path / "saved", tmp_path / "survived"
     with LocalCluster(3, work_dir=str(tmp_path / "work"), **OPTIONS) as cluster:
-        distributed_save(Dataset.range(COUNT).map(slowly), str(saved), cluster.target)
+        distributed_save(Dataset.range(COUNT).map(slow_until(survived)), str(saved), cluster.target)
         await_condition(lambda: len(streams(saved)) == 3, 30.0, "a chunk of each worker")
         killed = kill_a_worker(cluster)
         cluster.add_worker()
         assert not is_done(str(saved)), "the worker was killed too late to show anything"
+        survived.touch()
         await_condition(lambda: is_done(str(saved)), 60.0, "the end of the save")
     found = [(int(x), int(pid)) for x, pid in Dataset.load(str(saved))]
     seen = Counter(x for x, _ in found)
@@ -73,14 +80,15 @@ def test_a_killed_worker_and_a_new_one_leave_every_element_once(tmp_path: Path) 
 @pytest.mark.timeout(120)
 def test_a_killed_dispatcher_goes_on_with_the_save(tmp_path: Path) -> None:
     """A dispatcher that is killed twice while two workers save finishes what it began, each element once."""
-    saved = tmp_path / "saved"
+    saved, survived = tmp_path / "saved", tmp_path / "survived"
     with LocalCluster(2, work_dir=str(tmp_path / "work"), **OPTIONS) as cluster:
-        distributed_save(Dataset.range(COUNT).map(slowly), str(saved), cluster.target)
+        distributed_save(Dataset.range(COUNT).map(slow_until(survived)), str(saved), cluster.target)
         for chunks in (4, 12):
             await_condition(partial(has_chunks, saved, chunks), 30.0, "chunks that count")
             cluster.dispatcher.kill()
             assert not is_done(str(saved)), "the dispatcher was killed too late to show anything"
             cluster.dispatcher.restart()
+        survived.touch()
         await_condition(lambda: is_done(str(saved)), 60.0, "the end of the save")
     seen = Counter(int(x) for x, _ in Dataset.load(str(saved)))
     assert seen == Counter(range(COUNT))
