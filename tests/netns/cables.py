@@ -97,9 +97,12 @@ class CableStorm:
 
     def isolate_reader(self) -> None:
         """The only loop's cable is pulled until it hands out nothing any more: ``handed_out_alone``."""
-        (machine, *_), began, last = self.clients, self.handed_out, [(self.handed_out, time.monotonic())]
+        machine = self.clients[0]
         self._tell(f"{machine} is off until its lease is over")
         self.lan.pull_cable(machine)
+        # Not before: to pull it takes a while, in which the lease is renewed.
+        began = self.handed_out
+        last = [(began, time.monotonic())]
 
         def is_still() -> bool:
             if self.handed_out != last[0][0]:
