@@ -21,7 +21,7 @@ from zmqdata.transport.keys import Key
 
 __all__ = ["Peer", "Service", "make_service", "service", "wait_until"]
 
-PATIENCE = 10_000
+PATIENCE = 30_000
 SENDING = 200
 """Milliseconds that a peer waits until a message of its own is taken."""
 NOTHING_COMES = 50
