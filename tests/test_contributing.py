@@ -26,7 +26,7 @@ def example() -> list[tuple[str, str]]:
 
 
 @pytest.mark.realprocess
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_the_worked_example_needs_nothing_else(tmp_path: Path) -> None:
     """A copy to which each block of the page was added passes the tests, those that go over all operations included."""
     copy = tmp_path / "copy"
@@ -37,6 +37,6 @@ def test_the_worked_example_needs_nothing_else(tmp_path: Path) -> None:
             file.write(block)
     tests = [str(copy / "tests" / name) for name in CONCERNED + CHECKED]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *tests]
-    ended = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=170, check=False)
+    ended = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=290, check=False)
     assert ended.returncode == 0, ended.stdout[-4000:]
     assert {name.split("/")[0] for name, _ in example()} == {"zmqdata", "tests"}

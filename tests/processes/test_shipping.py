@@ -19,12 +19,12 @@ from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.testing.cluster import await_condition, descendants
 
-pytestmark = pytest.mark.realprocess
+pytestmark = [pytest.mark.realprocess, pytest.mark.timeout(180)]
 
 MEGABYTE = 1 << 20
 SIZE = 200 * MEGABYTE
 COUNT = 1_000
-START = 50.0
+START = 150.0
 
 PACKAGE = {
     "__init__.py": "",
