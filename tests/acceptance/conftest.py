@@ -78,7 +78,7 @@ def make_worker() -> Iterator[Callable[..., zmqdata.WorkerServer]]:
     def make(dispatcher: str, **options: Any) -> zmqdata.WorkerServer:
         options = {"heartbeat_interval_ms": QUICK["heartbeat_interval_ms"], **options}
         made.append(zmqdata.WorkerServer(zmqdata.WorkerConfig(dispatcher, **options)))
-        assert made[-1].wait_registered(10)
+        assert made[-1].wait_registered(30)
         return made[-1]
 
     yield make

@@ -37,7 +37,7 @@ def read(dataset: zmqdata.Dataset, service: Any, mode: Any = DYNAMIC, **options:
     return dataset.apply(zmqdata.distribute(mode, target, **options))
 
 
-def together(*calls: Callable[[], Any], deadline: float = 30.0) -> list[Any]:
+def together(*calls: Callable[[], Any], deadline: float = 45.0) -> list[Any]:
     """Runs calls side by side; their results in order. Raises what one of them raised, and fails when one hangs."""
     results: list[Any] = [None] * len(calls)
     failures: list[BaseException] = []

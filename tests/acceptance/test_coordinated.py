@@ -156,7 +156,7 @@ def test_all_consumers_must_be_there(make_cluster: Callable[..., zmqdata.LocalCl
     await_condition(lambda: status(cluster)["iterations"], what="the job to be opened")
     assert got == []
     assert take(consumer(cluster, 1, 2, ENDLESS), 1)[0][0] == 1
-    waiting.join(10)
+    waiting.join(30)
     assert [x for x, _ in got] == [0]
 
 
@@ -376,7 +376,7 @@ def test_a_successor_resumes(cluster: zmqdata.LocalCluster, job: str) -> None:
 @pytest.mark.core
 def test_a_consumer_that_never_comes(cluster: zmqdata.LocalCluster, job: str) -> None:
     """The others wait for ``consumer_timeout`` and then have an error, not a hang."""
-    first, second = consumers(cluster, 2, consumer_timeout=1.0, job_name=job)
+    first, second = consumers(cluster, 2, consumer_timeout=5.0, job_name=job)
     steps([first, second], 5)
     second.close()
     with pytest.raises(DataServiceError):

@@ -23,6 +23,7 @@ from zmqdata.errors import (
 from zmqdata.testing.cluster import await_condition
 
 NOWHERE = "tcp://127.0.0.1:1"
+PATIENCE = 45.0
 FINITE = Dataset.range(1000)
 
 
@@ -48,7 +49,7 @@ def done(path: str) -> bool:
 
 def loaded(path: str) -> list[int]:
     """What is in a folder once its save has ended."""
-    await_condition(lambda: done(path), 20, what="DONE")
+    await_condition(lambda: done(path), PATIENCE, what="DONE")
     return sorted(numbers(Dataset.load(path)))
 
 
@@ -92,7 +93,7 @@ def test_structures_are_saved(
     """Elements come back with structure and types, and their spec is known."""
     ds = Dataset.range(20).map(lambda x: {"x": np.full(int(x), x, np.float32), "name": f"n{x}"})
     save(ds, path, durable(), compression=compression)
-    await_condition(lambda: done(path), 20, what="DONE")
+    await_condition(lambda: done(path), PATIENCE, what="DONE")
     found = sorted(Dataset.load(path), key=lambda one: len(one["x"]))
     assert [(len(one["x"]), str(one["name"])) for one in found] == [(x, f"n{x}") for x in range(20)]
     assert found[3]["x"].dtype == np.float32
@@ -102,7 +103,7 @@ def test_structures_are_saved(
 def test_small_chunks(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
     """Chunks are no larger than what was asked for, and no element is lost between them."""
     save(FINITE.map(lambda x: np.full(100, x)), path, durable(2, snapshot_max_chunk_size_bytes=20_000))
-    await_condition(lambda: done(path), 20, what="DONE")
+    await_condition(lambda: done(path), PATIENCE, what="DONE")
     assert sorted(int(x[0]) for x in Dataset.load(path)) == list(range(1000))
     sizes = [one.stat().st_size for one in (Path(path) / "chunks").iterdir()]
     assert len(sizes) > 10
@@ -256,7 +257,7 @@ def test_a_failing_element_fails_the_save(durable: Callable[..., zmqdata.LocalCl
         return x
 
     save(FINITE.map(fail, output_spec=zmqdata.TensorSpec((), np.int64)), path, durable())
-    await_condition(lambda: (Path(path) / "ERROR").exists(), 20, what="ERROR")
+    await_condition(lambda: (Path(path) / "ERROR").exists(), PATIENCE, what="ERROR")
     with pytest.raises(ValueError, match=r"The save job failed to write it\."):
         list(Dataset.load(path))
     with pytest.raises(DataServiceError, match="not a number"):

@@ -95,7 +95,7 @@ def test_join_waits_for_the_end(make: Callable[..., Any]) -> None:
     waiting.start()
     assert waiting.is_alive()
     server.stop()
-    waiting.join(10)
+    waiting.join(30)
     assert not waiting.is_alive()
     assert server.join() is True
 
@@ -108,7 +108,7 @@ def test_join_may_wait_for_ever(make: Callable[..., Any]) -> None:
     waiting = threading.Thread(target=lambda: found.append(server.join(math.inf)), daemon=True)
     waiting.start()
     server.stop()
-    waiting.join(10)
+    waiting.join(30)
     assert found == [True]
 
 
@@ -187,7 +187,7 @@ def test_a_worker_may_come_before_its_dispatcher(silent_address: str) -> None:
     assert worker.wait_registered(0.1) is False
     port = int(silent_address.rpartition(":")[2])
     with zmqdata.DispatchServer(zmqdata.DispatcherConfig(port=port)) as dispatcher:
-        assert worker.wait_registered(10)
+        assert worker.wait_registered(30)
         assert numbers(read(zmqdata.Dataset.range(5), dispatcher)) == list(range(5))
         worker.stop()
 

@@ -302,13 +302,13 @@ def test_a_quiet_period_lets_elements_out(make_cluster: Callable[..., zmqdata.Lo
     cluster = make_cluster(1, shutdown_quiet_period_ms=5000)
     it = iter(read(Dataset.range(10), cluster, OFF))
     found = some(it, 2)
-    await_condition(lambda: status(cluster)["tasks"][0]["produced"] == 10, 20, "ten elements")
+    await_condition(lambda: status(cluster)["tasks"][0]["produced"] == 10, what="ten elements")
     stopping = threading.Thread(target=cluster.workers[0].stop)
     stopping.start()
     found += numbers(islice(it, 8))
     assert found == list(range(10))
     it.close()
-    stopping.join(10)
+    stopping.join(30)
     assert not stopping.is_alive()
 
 
