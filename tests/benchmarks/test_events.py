@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -40,11 +41,13 @@ def steps(call: Callable[[], object]) -> int:
         return trace
 
     before = sys.gettrace()
+    gc.disable()  # what others have left behind may say something as it goes
     sys.settrace(trace)
     try:
         call()
     finally:
         sys.settrace(before)
+        gc.enable()
     return count
 
 
