@@ -21,7 +21,7 @@ import pytest
 
 from zmqdata.testing.cluster import await_condition
 
-START = 60.0
+START = 120.0
 NOBODY = "02:00:00:00:00:01"
 ROOT = Path(__file__).parents[2]
 REFUSALS = re.compile("not permitted|permission denied|not supported|unknown device type|read-only", re.IGNORECASE)

@@ -14,13 +14,13 @@ import pytest
 from tests.netns.lan import ROOT, START, Lan, NotPermittedError, Program
 from zmqdata.testing.cluster import await_condition
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 
 PORT = 5050
 COUNT = 20_000
 READ, WINDOW = 500, 256
 """Elements that a client has read before anything happens to it, and how many may be on their way to it."""
-FILES = 30
+FILES = 60
 LARGE_BYTES = 30_000_000
 
 
