@@ -221,9 +221,13 @@ PATIENCE = 10.0
 
 @contextmanager
 def running(
-    dataset: Dataset, reason: str = "", relays: Relays | None = None, task: int = 1
+    dataset: Dataset, reason: str = "", relays: Relays | None = None, task: int = 1, timeless: bool = True
 ) -> Iterator[tuple[TaskRunner, queue.SimpleQueue[Any]]]:
-    """A runner of this pipeline, and what it posts. ``relays``: it is read in turn with others."""
+    """A runner of this pipeline, and what it posts.
+
+    ``relays``: it is read in turn with others; ``timeless``: its clock stands still, so that no state is due and no
+    turn ends early, however busy the machine is.
+    """
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     packed = pack_pipeline(dataset.node)
     consumers, finite = (None, None) if relays is None else (1, "drop")
@@ -233,6 +237,8 @@ def running(
     command = c.StartTask(definition, packed.encoded, reason)
     told = (events.put, "tcp://w", lambda digest: None, 1 << 30, None, relays)
     runner = TaskRunner(command, *told)
+    if timeless:
+        runner._states.clock = lambda: 0.0
     runner.start()
     yield runner, events
     runner.stop()
@@ -311,7 +317,6 @@ def test_a_runner_that_is_stopped_looks_up_within_a_run() -> None:
     """After the element that it is at, and not after hundreds that nobody wants."""
     gate = Gate.new()
     with running(Dataset.range(3000).map(stick_late)) as (runner, _):
-        runner._states.clock = lambda: 0.0
         runner.allow(1 << 20)
         assert gate.entered.wait(PATIENCE)
         runner.stop()
@@ -469,7 +474,7 @@ def test_a_task_that_is_stuck_holds_up_others_until_it_is_given_up() -> None:
 def test_a_turn_that_lasts_too_long_is_no_reason_to_wait() -> None:
     """What was made in it is handed over when somebody waits, as soon as one looks after the turn should have ended."""
     gate = Gate.new()
-    with running(Dataset.range(5).map(stick), relays=Relays()) as (runner, events):
+    with running(Dataset.range(5).map(stick), relays=Relays(), timeless=False) as (runner, events):
         runner.allow(1 << 20)
         assert gate.entered.wait(PATIENCE)
         runner.flush()
