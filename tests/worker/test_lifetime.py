@@ -113,7 +113,8 @@ def test_a_lifeline_that_closes_ends_the_process() -> None:
 @pytest.mark.realprocess
 def test_a_deadline_ends_what_hangs() -> None:
     """A process that hangs on its way out ends with the code that it was given."""
-    with start("exit_within(0.05, 7)") as process:
+    with start(then="exit_within(0.05, 7)") as process:
+        process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 7
 
 
