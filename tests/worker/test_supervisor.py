@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -276,7 +277,7 @@ def told_after(deaths: int, last_act: str, signals: StopSignals, before: str = "
     [
         ("os._exit(2)", "ended with exit code 2", False),
         ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL", True),
-        ("crumbs.limit(task, 50); threading.Event().wait()", "was stuck for 0 s and was killed", False),
+        ("crumbs.limit(task, 50); threading.Event().wait()", r"was stuck for \d+ s and was killed", False),
     ],
 )
 def test_the_next_child_is_told_of_deaths(signals: StopSignals, last_act: str, how: str, killed: bool) -> None:
@@ -285,7 +286,7 @@ def test_the_next_child_is_told_of_deaths(signals: StopSignals, last_act: str, h
     assert first["worker"] != second["worker"]
     assert [death["crumbs"][0]["number"] for death in (first, second)] == [7, 7]
     assert [death["tasks"] for death in (first, second)] == [[[4000, 1]], [[4000, 2]]]
-    assert how in first["how"]
+    assert re.search(how, first["how"])
     assert first["killed"] is killed
 
 
