@@ -48,7 +48,7 @@ def test_a_worker_waits_for_a_dispatcher_that_comes_later() -> None:
     port = free_port()
     began = time.monotonic()
     with WorkerServer(WorkerConfig(f"127.0.0.1:{port}", heartbeat_interval_ms=50)) as worker:
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 4.0
         assert not worker.wait_registered(0)
         with DispatchServer(DispatcherConfig(port=port)) as dispatcher:
             assert worker.wait_registered(10)
@@ -263,6 +263,8 @@ def test_which_jobs_are_collected(given: dict[str, Any], kept: bool) -> None:
         expected = {"dynamic", "copies"} if kept else set()
         if given == {"gc_dynamic_sharding_jobs": False}:
             expected = {"dynamic"}
-        await_condition(lambda: {job["job"] for job in status(dispatcher.target)["jobs"]} == expected)
-        if kept:
-            assert all(job["clients"] == 0 for job in status(dispatcher.target)["jobs"])
+
+        def clients() -> dict[str, int]:
+            return {job["job"]: job["clients"] for job in status(dispatcher.target)["jobs"]}
+
+        await_condition(lambda: clients() == dict.fromkeys(expected, 0), what="the collection")
