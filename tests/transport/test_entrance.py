@@ -97,6 +97,11 @@ class House:
         found = connections_of(self.port)
         return sum(told.received for told in (found or {}).values())
 
+    def await_guests(self, count: int, nbytes: int) -> None:
+        """Waits until so many were let in, and have said so much: the sockets' own threads see to both."""
+        guests = self.entrance._guests
+        await_condition(lambda: guests._let_in >= count and self.received >= nbytes, what="all who have connected")
+
     def says(self, dealer: zmq.Socket[bytes], what: bytes) -> None:
         """Says something until it is heard: what is on its way is lost with a connection."""
 
@@ -123,6 +128,7 @@ def test_names_that_others_have_make_the_socket_anew(house: House, caplog: pytes
     house.says(first, b"it is me")
     for _ in range(MOST_UNHEARD):
         house.join(b"x").send(bytes(LITTLE))
+    house.await_guests(MOST_UNHEARD + 2, MOST_UNHEARD * LITTLE)
     now = time.monotonic()
     for seconds in range(int(PATIENCE)):
         house.look(now + seconds)
@@ -172,6 +178,7 @@ def test_strangers_hide_nobody(house: House, caplog: pytest.LogCaptureFixture) -
     house.says(house.join(b"x"), b"it is me")
     for _ in range(MOST_UNHEARD):
         house.join(b"x").send(bytes(LITTLE))
+    house.await_guests(MOST_UNHEARD + 1, MOST_UNHEARD * LITTLE)
     now = time.monotonic()
     for second in range(int(PATIENCE) + 1):
         with ExitStack() as strangers:
