@@ -289,8 +289,9 @@ def test_a_proxy_without_a_server_is_waited_for() -> None:
     assert reasons <= {None, ""}
 
 
-def test_a_greeting_tells_the_mechanism(door: Door) -> None:
+def test_a_greeting_tells_the_mechanism(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of who greets; nobody does at a closed port, a proxy, or a path."""
+    monkeypatch.setattr("zmqdata.transport.handshakes.LOOKS", 10.0)
     assert mechanism_of(door.endpoint) == "CURVE"
     proxy = Proxy()
     assert mechanism_of(proxy.endpoint) is None
