@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from zmqdata.dataset import Dataset
+from zmqdata.dataset import Dataset, profiling
 from zmqdata.errors import PipelineError
 from zmqdata.specs import AUTOTUNE
 from zmqdata.testing import check_iterator
+from zmqdata.testing.clock import Clock
 
 PAUSE = threading.Event()
 
@@ -59,7 +61,7 @@ def test_the_slow_operation_is_found(
 def test_it_ends_in_time() -> None:
     """An endless pipeline is run for the time that was given."""
     found = Dataset.range(3).repeat().profile(0.05)
-    assert 0.05 <= found.seconds < 2
+    assert 0.05 <= found.seconds < 10
     assert found.elements > 0
 
 
@@ -103,11 +105,18 @@ def test_a_function_that_makes_no_dataset_is_told() -> None:
         Dataset.range(3).flat_map(lambda x: x).profile()
 
 
-def test_even_loads_have_no_culprit() -> None:
-    """When no operation takes a third, the advice is about the whole."""
+def test_even_loads_have_no_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When no operation takes a third, by the clock, the advice is about the whole."""
+    clock = Clock()
+    monkeypatch.setattr(profiling, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+
+    def evenly(x: Any) -> Any:
+        clock.advance(0.005)
+        return x
+
     dataset = Dataset.range(20)
     for _ in range(9):
-        dataset = dataset.map(slowly)
+        dataset = dataset.map(evenly)
     assert "No operation stands out" in dataset.profile().advice
 
 
