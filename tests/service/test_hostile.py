@@ -155,6 +155,7 @@ def test_a_stranger_gets_nothing_from_a_data_socket(
         show(thief)
         thief.connect(link.endpoint)
         thieves.append(thief)
+    wait_until(lambda: shell.rejects.counts.get("a data socket: its key is not let in"), "the last one is refused")
     found += [int(x) for x in it]
     assert found == list(range(100_000))
     assert not any(thief.poll(50) for thief in thieves)
