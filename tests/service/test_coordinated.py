@@ -243,17 +243,17 @@ def test_all_consumers_may_be_started_again(make_service: Callable[..., Service]
 
 def test_those_who_wait_in_vain_get_an_error(service: Service) -> None:
     """When a consumer does not come in time, the others are told how many came, and who is missing."""
-    readers = [consumer(service, index, 3, numbered(), "parallel_epochs", consumer_timeout=0.5) for index in (0, 2)]
+    readers = [consumer(service, index, 3, numbered(), "parallel_epochs", consumer_timeout=3.0) for index in (0, 2)]
     for reader in readers:
         with pytest.raises(UnavailableError, match=r"2 of 3 consumers are there.*consumer 1"):
             next(reader)
     with pytest.raises(UnavailableError, match="2 of 3 consumers are there"):
-        next(consumer(service, 1, 3, numbered(), "parallel_epochs", consumer_timeout=0.5))
+        next(consumer(service, 1, 3, numbered(), "parallel_epochs", consumer_timeout=3.0))
 
 
 def test_a_consumer_that_leaves_is_missed(service: Service) -> None:
     """When one of the consumers stops and nobody takes its place in time, the others get the error."""
-    first, second = consumers(service, 2, numbered(), consumer_timeout=0.5)
+    first, second = consumers(service, 2, numbered(), consumer_timeout=3.0)
     steps([first, second], 10)
     second.close()  # type: ignore[attr-defined]
     with pytest.raises(UnavailableError, match=r"1 of 2 consumers are there.*consumer 1, which has not come, or died"):
