@@ -56,7 +56,8 @@ def test_a_stuck_task_goes_on_elsewhere(lively: Service) -> None:
 
 def test_what_is_always_stuck_fails_by_name(lively: Service) -> None:
     """After three times the job fails with the element, the node's place in the code, and what happened."""
-    with pytest.raises(PipelineError, match=r"came to map\(stick\) at test_poison.py:\d+ .*was stuck for 1 s, 3 times"):
+    text = r"came to map\(stick\) at test_poison.py:\d+ .*was stuck for \d+ s, 3 times"
+    with pytest.raises(PipelineError, match=text):
         read(lively, stick)
     assert len(CALLS) == 3
 
@@ -94,9 +95,9 @@ def test_who_waits_is_not_stuck(make_service: Callable[..., Service]) -> None:
     """A task that has no reader for longer than task_timeout stays where it is."""
     service = make_service(worker_options={"heartbeat_interval_ms": 100, "buffer_bytes": 1000})
     dataset = Dataset.range(5_000).map(lambda x: x)
-    iterator = iter(service.read(dataset, job_name="job", task_timeout=0.6, max_outstanding_requests=1))
+    iterator = iter(service.read(dataset, job_name="job", task_timeout=2.0, max_outstanding_requests=1))
     next(iterator)
     waiting = threading.Event()
-    waiting.wait(1.5)
+    waiting.wait(3.0)
     assert all(task["attempt"] == 1 for task in status(service.target)["tasks"])
     assert len(list(iterator)) == 4_999
