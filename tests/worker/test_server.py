@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.service.proxy import free_ports
 from zmqdata import Dataset, DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer, distribute
 from zmqdata.client.calls import status
 from zmqdata.errors import FailedPreconditionError, NotFoundError
@@ -31,9 +31,8 @@ def worker_of(dispatcher: DispatchServer, **options: Any) -> WorkerServer:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port: int = reserved.getsockname()[1]
-        return port
+    [port] = free_ports(1)
+    return port
 
 
 def test_a_worker_is_known_when_its_start_returns(dispatcher: DispatchServer) -> None:
