@@ -226,7 +226,7 @@ def test_autotune_takes_threads_that_help(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     wait = threading.Event()
     iterator = make_iterator(mapped(lambda x: wait.wait(0.002), 10**6, AUTOTUNE), Context())
-    deadline = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + 4 * DEADLINE
     while iterator._tuner is None or iterator._tuner.size < 3:  # type: ignore[attr-defined]
         next(iterator)
         assert time.monotonic() < deadline
