@@ -23,8 +23,8 @@ def quiet() -> Draining:
 def test_a_worker_stays_while_others_may_take_its_tasks() -> None:
     """It leaves when they are gone; asked again, the first time counts."""
     draining = quiet()
-    assert draining.begin(10.0, 7.0, [TASK])
-    assert not draining.begin(16.0, 7.0, [TASK])
+    assert draining.begin(10.0, 7.0, 1)
+    assert not draining.begin(16.0, 7.0, 1)
     draining.look(16.9, [TASK])
     assert not draining.done
     draining.look(16.9, [])
@@ -35,7 +35,7 @@ def test_a_worker_leaves_in_time() -> None:
     """What nobody has taken is told, once; copies are nobody's to take."""
     notes: list[Any] = []
     draining = Draining(notes.append)
-    draining.begin(10.0, 7.0, [TASK])
+    draining.begin(10.0, 7.0, 1)
     for now in (17.0, 18.0):
         draining.look(now, [TASK, task(processing_mode="OFF")])
     assert draining.done
@@ -62,7 +62,7 @@ def test_who_has_had_its_tasks_leaves() -> None:
     draining.look(10.0, [])
     assert draining.done
     told = Draining(lambda note: None, max_tasks=2)
-    told.begin(10.0, 7.0, [TASK])
+    told.begin(10.0, 7.0, 1)
     told.tasks = 2
     told.look(10.0, [])
     assert (told.worn, told.done) == (False, True)

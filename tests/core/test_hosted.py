@@ -75,9 +75,8 @@ def test_only_shared_caches_leave_readers_behind() -> None:
 def test_tasks_that_are_read_in_turn_share_the_room() -> None:
     """Each is needed in equal parts with those of its iteration that are here; others have all of it."""
     for task, room in ((hosted(consumers=1), 250), (hosted(), 1000)):
-        other = structs.replace(task.definition, iteration=8)
         task.started = True
-        assert task.allow(1000, 0, lambda stream: True, [task.definition] * 4 + [other])
+        assert task.allow(1000, 0, lambda stream: True, neighbours=4)
         assert task.allowed == room
 
 

@@ -9,6 +9,7 @@ from msgspec import structs
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.credit import FEW_BYTES, FEW_SHARED_BYTES
+from zmqdata.core.heartbeats import Heartbeats
 from zmqdata.core.hosted import UNREAD_ELEMENTS
 from zmqdata.core.pipelines import PIPELINES_KEPT
 from zmqdata.core.worker import DROPPED_KEPT, WorkerCore, WorkerProfile
@@ -126,10 +127,28 @@ def test_a_refused_worker_ends() -> None:
     assert host.commands == [c.Finish("FailedPreconditionError", "text")]
 
 
+def test_of_many_tasks_that_end_at_once_one_heartbeat_tells() -> None:
+    """A few are told of at once, each by a heartbeat of its own; of hundreds the next tick tells."""
+    for count, at_once in ((3, 3), (200, 0)):
+        host = Host()
+        for number in range(2, count + 1):
+            host.host(number)
+        host.feed(c.Connected())  # and so it speaks
+        told = []
+        for number in range(1, count + 1):
+            host.feed(c.Exhausted(number, 1, 0))
+            told += host.all_of(m.WorkerHeartbeat)
+        assert len(told) == at_once
+        host.wait(0.5)
+        told += host.all_of(m.WorkerHeartbeat)
+        assert len(told) == (at_once or 1)
+        assert all(report.total == 0 for report in told[-1].tasks)
+
+
 def test_a_worker_without_a_dispatcher_ends() -> None:
     """Silence beyond the time-out ends the worker, any word of the dispatcher before begins the wait anew."""
     host = Host(hosting=False)
-    host.core.profile.dispatcher_timeout = 10.0
+    host.core.heartbeats = Heartbeats(1.0, 10.0)
     host.wait(9.0)
     host.hear(D, m.Probe())
     host.wait(9.0)

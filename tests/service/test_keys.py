@@ -88,7 +88,7 @@ def test_a_worker_is_heard_at_once_on_a_new_connection(cluster: Service) -> None
     shell, worker = cluster.dispatcher._shell, cluster.workers[0]._shell
     assert shell is not None
     assert worker is not None
-    worker.core.profile.heartbeat = worker.core._pause = 1000.0
+    worker.core.heartbeats.usual = worker.core.heartbeats.pause = 1000.0
     shell.core.times = replace(shell.core.times, disconnect_grace=60.0)  # so that lateness alone does not end it
     member = shell.core.workers.members[worker.core.profile.worker]
     wait_until(lambda: worker.registered.is_set() and member.spoke > 0, "the worker")

@@ -54,6 +54,14 @@ def test_the_stream_is_the_same_with_any_number_of_workers(num_tasks: int) -> No
         assert hashed(iter(ordered(cluster.target, stirred(1_000), num_tasks=5))) not in hashes
 
 
+def test_a_worker_hosts_more_tasks_than_there_are_elements() -> None:
+    """A thousand tasks on one worker come to their ends, and the next job is served as ever."""
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+        for tasks in (1_000, 4):
+            found = [int(x) for x in ordered(cluster.target, Dataset.range(9), num_tasks=tasks)]
+            assert found == list(range(9))
+
+
 def test_what_keeps_order_comes_in_the_order_of_its_input() -> None:
     """Splits are dealt to tasks in turn and elements taken in turn: a map over a range is in order as a whole."""
     with LocalCluster(num_workers=3, in_process=True) as cluster:

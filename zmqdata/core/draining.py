@@ -30,7 +30,7 @@ class Draining:
 
     Example:
         >>> draining = Draining(lambda note: None)
-        >>> draining.begin(0.0, 6.0, [])
+        >>> draining.begin(0.0, 6.0, 0)
         True
         >>> draining.look(0.0, [])
         >>> draining.done
@@ -44,12 +44,20 @@ class Draining:
         self._until = 0.0
         self._do = do
 
-    def begin(self, now: float, patience: float, tasks: Collection[TaskDefinition]) -> bool:
-        """It shall leave within ``patience`` seconds; False when it was told before, which counts."""
+    @property
+    def concerns(self) -> bool:
+        """Whether it matters what is here: on its way out, or having had enough."""
+        return not self.done and (self.begun or (bool(self._max_tasks) and self.tasks >= self._max_tasks))
+
+    def begin(self, now: float, patience: float, tasks: int) -> bool:
+        """It shall leave within ``patience`` seconds; False when it was told before, which counts.
+
+        ``tasks``: how many are here.
+        """
         if self.begun:
             return False
         self.begun, self._until = True, now + patience
-        self._do(Note("info", f"draining: {len(tasks)} tasks are handed over"))
+        self._do(Note("info", f"draining: {tasks} tasks are handed over"))
         return True
 
     def look(self, now: float, tasks: Collection[TaskDefinition]) -> None:
@@ -59,7 +67,7 @@ class Draining:
         Who has had enough tasks does not begin to leave while there is a copy of the input, which would begin anew.
         """
         if self._max_tasks and self.tasks >= self._max_tasks and not self.begun and all(map(outlives_host, tasks)):
-            self.worn = self.begin(now, DRAIN_SECONDS, tasks)
+            self.worn = self.begin(now, DRAIN_SECONDS, len(tasks))
         left = sum(self.worn or outlives_host(task) for task in tasks) if self.begun and not self.done else 0
         if self.begun and not self.done and (not left or now >= self._until):
             self.done = True

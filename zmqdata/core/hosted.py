@@ -6,7 +6,7 @@ Pure bookkeeping; what is sent, started and stopped is the worker core's affair.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from zmqdata import commands as c
@@ -110,17 +110,17 @@ class HostedTask:
         room: int,
         cache_bytes: int,
         usable: Callable[[Stream], bool],
-        present: Iterable[m.TaskDefinition] = (),
+        neighbours: int = 1,
         memory_of: Callable[[Stream], int] = lambda stream: 0,
     ) -> bool:
         """Works out how much may be made: ``room`` bytes ahead of clients; says whether that is news for its runner.
 
         While nobody reads it: a few elements more than there were when the last one left. Where tasks are read in turn,
-        those of them that are ``present`` have as much together. How large its blocks are depends on how many bytes
-        of memory each stream shares with who reads it.
+        the ``neighbours``, so many of its iteration as are here, have as much together. How large its blocks are
+        depends on how many bytes of memory each stream shares with who reads it.
         """
         if self.definition.num_consumers is not None:
-            room //= max(1, sum(one.iteration == self.definition.iteration for one in present))
+            room //= max(1, neighbours)
         if self.definition.cache:
             # Nothing shall fall out of the window before the fastest reader had it.
             room = min(room, cache_bytes // 2)

@@ -6,6 +6,7 @@ with the dispatcher.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from zmqdata.core.dealing import dealing_for
 from zmqdata.core.draining import DRAIN_SECONDS, Draining
 from zmqdata.core.feeding import Feeding
 from zmqdata.core.feeds import SplitFeed
+from zmqdata.core.heartbeats import Heartbeats
 from zmqdata.core.hosted import HostedTask
 from zmqdata.core.pipelines import REPEAT, Pipelines
 from zmqdata.core.ranges import RangeSet
@@ -26,8 +28,6 @@ from zmqdata.core.window import fitting
 from zmqdata.core.writing import Writing
 
 DROPPED_KEPT = 10_000
-LISTENS = 3
-"""Heartbeats for which a dispatcher may say nothing and still be sent what it can do without."""
 
 
 @dataclass
@@ -73,8 +73,8 @@ class WorkerCore:
         self.untold = profile.deaths
         self._dropped: dict[int, int] = {}
         self._commands: list[object] = []
-        self._beat, self._pause = -profile.heartbeat, profile.heartbeat
-        self._heard: float | None = None
+        self.heartbeats = Heartbeats(profile.heartbeat, profile.dispatcher_timeout)
+        self._neighbours: Counter[int] = Counter()  # how many tasks of an iteration are here
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
             c.Received: self._received,
             c.Tick: lambda event, now: self._tick(now),
@@ -113,7 +113,8 @@ class WorkerCore:
         handler = self._handlers.get(type(event))
         if handler is not None and not self.agreeing.holds(event):
             handler(event, now)
-        self.draining.look(now, [task.definition for task in self.tasks.values() if not task.is_spent_copy])
+        if self.draining.concerns:
+            self.draining.look(now, [task.definition for task in self.tasks.values() if not task.is_spent_copy])
         commands, self._commands = self._commands, []
         return commands
 
@@ -136,7 +137,7 @@ class WorkerCore:
 
     def _received(self, event: c.Received, now: float) -> None:
         if event.peer == c.DISPATCHER:
-            self._heard = now
+            self.heartbeats.heard(now)
         handler = self._messages.get(type(event.message))
         if handler is not None:
             handler(event.peer, event.message, now)
@@ -144,9 +145,10 @@ class WorkerCore:
     # --- the dispatcher
 
     def _tick(self, now: float) -> None:
-        if now - self._beat >= self._pause:
+        if self.heartbeats.is_due(now, len(self.tasks)):
             self._heartbeat(now)
-        self._end_without_dispatcher(now)
+        if self.heartbeats.gives_up(now):
+            self._do(c.Finish("UnavailableError", _no_answer_for(self.profile.dispatcher_timeout)))
         self.pipelines.tick(now)
         self.writing.tick(self.tasks.values(), now)
         for task in self.tasks.values():
@@ -156,23 +158,22 @@ class WorkerCore:
                 self._send(c.DISPATCHER, ask)
         self.links.close_silent(now)
 
-    def _end_without_dispatcher(self, now: float) -> None:
-        if self._heard is None:
-            self._heard = now
-        if now - self._heard >= self.profile.dispatcher_timeout:
-            self._heard = now
-            self._do(c.Finish("UnavailableError", _no_answer_for(self.profile.dispatcher_timeout)))
-
     def _heartbeat(self, now: float) -> None:
-        self._beat = now
+        self.heartbeats.spoke(now)
         reports = tuple(task.report(now) for task in self.tasks.values())
         who = self.profile
         if self.registered:
-            told = (reports, self.links.named(), self.links.readers(now, self._pause), self.draining.begun, self._pause)
+            pause = self.heartbeats.pause
+            told = (reports, self.links.named(), self.links.readers(now, pause), self.draining.begun, pause)
             self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, *told))
         else:
             ask = m.RegisterWorker(who.worker, who.address, who.tags, who.python, who.version, reports, self.untold)
             self._send(c.DISPATCHER, ask)
+
+    def _tell(self, now: float) -> None:
+        """Something is new of a task: says so at once, or with the next tick."""
+        if self.heartbeats.may_tell(now, len(self.tasks)):
+            self._heartbeat(now)
 
     def _registered(self, now: float) -> None:
         if not self.registered:
@@ -181,7 +182,7 @@ class WorkerCore:
             self._do(c.Note("info", f"registered as {self.profile.address}"))
 
     def _heartbeat_answered(self, peer: c.Peer, answer: m.WorkerHeartbeatAnswered, now: float) -> None:
-        self._pause = max(self.profile.heartbeat, min(answer.every, self.profile.dispatcher_timeout / 3))
+        self.heartbeats.answered(answer.every)
         if not answer.known and self.registered:
             self.registered = False
             self._heartbeat(now)
@@ -191,12 +192,8 @@ class WorkerCore:
             task.skip(answer.unwanted[task.definition.task])
             self._distribute(task)
 
-    @property
-    def _definitions(self) -> list[m.TaskDefinition]:
-        return [task.definition for task in self.tasks.values()]
-
     def _drain(self, event: c.DrainRequested, now: float) -> None:
-        if self.draining.begin(now, event.patience, self._definitions):
+        if self.draining.begin(now, event.patience, len(self.tasks)):
             self._heartbeat(now)
 
     def _refused(self, peer: c.Peer, refusal: m.RequestRefused, now: float) -> None:
@@ -219,7 +216,8 @@ class WorkerCore:
         feeds = [SplitFeed.of(base, entries) for base, entries in zip(bases, definition.ledger, strict=True)]
         task = HostedTask(definition, feeds, dealing, progress=now, agreement=Agreement.of(definition))
         self.tasks[definition.task] = task
-        self._start_ready()
+        self._neighbours[definition.iteration] += 1
+        self._start_ready(task)
         if not task.started:
             self.pipelines.want(definition, now)
         for link in self.links.by_client.values():
@@ -237,9 +235,9 @@ class WorkerCore:
 
         return changed
 
-    def _start_ready(self) -> None:
-        """Starts the tasks whose pipelines are here with all their parts, or cannot be had."""
-        for task in self.tasks.values():
+    def _start_ready(self, *these: HostedTask) -> None:
+        """Starts the tasks, of all or these, whose pipelines are here with all their parts, or cannot be had."""
+        for task in these or self.tasks.values():
             found = None if task.started else self.pipelines.find(task.definition)
             if found is not None:
                 self._start(task, found.pipeline, found.reason)
@@ -263,6 +261,7 @@ class WorkerCore:
 
     def _remove(self, task: HostedTask) -> None:
         self.draining.tasks += self.tasks.pop(task.definition.task).started
+        self._neighbours -= Counter([task.definition.iteration])
         self.writing.forget(task.dealing)
         self._do(c.StopTask(*task.key))
 
@@ -285,7 +284,7 @@ class WorkerCore:
         if task is None:
             return
         task.states.append(event.state)
-        if self._heard is not None and now - self._heard <= LISTENS * self._pause:
+        if self.heartbeats.listens(now):
             self._send(c.DISPATCHER, m.StateTaken(self.profile.worker, *task.key, event.state))
 
     def _exhausted(self, event: c.Exhausted, now: float) -> None:
@@ -297,14 +296,14 @@ class WorkerCore:
             for feed in task.feeds:
                 feed.ask = None  # what was asked for ahead of time is not needed
             self._distribute(task)
-            self._heartbeat(now)
+            self._tell(now)
 
     def _task_failed(self, event: c.TaskFailed, now: float) -> None:
         task = self._task(event)
         if task is not None:
             task.failure = event.failure
             self.writing.fail(task.dealing, event.failure)
-            self._heartbeat(now)
+            self._tell(now)
 
     def _noticed(self, event: c.Busy | c.Compressing, now: float) -> None:
         task = self._task(event)
@@ -313,7 +312,7 @@ class WorkerCore:
 
     def _allow(self, task: HostedTask) -> None:
         room = (self.profile.buffer_bytes, self.profile.cache_bytes)
-        if task.allow(*room, self._is_usable, self._definitions, self.links.memory_of):
+        if task.allow(*room, self._is_usable, self._neighbours[task.definition.iteration], self.links.memory_of):
             self._do(c.AllowProduction(*task.key, task.allowed, task.unread, task.few_bytes))
 
     # --- distribution
@@ -403,7 +402,7 @@ class WorkerCore:
                 task.incomplete = not task.dealing.release(message.client, delivered) or task.incomplete
                 self._distribute(task)
         if any(task.incomplete for task in self.tasks.values()):
-            self._heartbeat(now)
+            self._tell(now)
 
 
 def _no_answer_for(seconds: float) -> str:
