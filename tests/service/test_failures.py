@@ -258,6 +258,16 @@ def test_dropped_iterator_leaves_nothing(service: Service) -> None:
     wait_until(lambda: not any(worker.num_tasks() for worker in service.workers), "workers have dropped the tasks")
 
 
+def test_a_fault_of_ours_ends_the_iterator(service: Service) -> None:
+    """What its thread could not do may have been to deliver: it is an error that names the fault, and no silence."""
+    iterator = iter(service.read(Dataset.counter()))
+    next(iterator)
+    iterator._shell.loop.post(lambda: {}["a fault"])
+    with pytest.raises(DataServiceError, match=r"error that nobody has foreseen \(KeyError: 'a fault'\)"):
+        for _ in iterator:
+            pass
+
+
 def test_several_threads_may_read_one_iterator(service: Service) -> None:
     """Threads that share an iterator get each element once between them, and all of them see the end."""
     it = iter(service.read(Dataset.range(20_000).map(lambda x: x)))

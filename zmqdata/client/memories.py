@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from zmqdata.client.descriptors import Descriptors
 from zmqdata.commands import ConnectLink
 from zmqdata.errors import ProtocolError
 from zmqdata.transport.memory import MappedMemory
@@ -12,9 +13,14 @@ log = logging.getLogger(__name__)
 
 
 class Memories:
-    """Those that are mapped, by the names of their links. What was taken from one lives longer than its link."""
+    """Those that are mapped, by the names of their links. What was taken from one lives longer than its link.
 
-    def __init__(self) -> None:
+    Args:
+        descriptors: of this process.
+    """
+
+    def __init__(self, descriptors: Descriptors) -> None:
+        self._descriptors = descriptors
         self._mapped: dict[str, MappedMemory] = {}
         self._is_warned = False
 
@@ -25,6 +31,8 @@ class Memories:
         try:
             self._mapped[command.link] = MappedMemory(command.memory)
         except (OSError, ValueError, ProtocolError) as error:
+            if self._descriptors.explains(error, f"the memory that worker {command.address} would share"):
+                return False
             log.log(
                 logging.DEBUG if self._is_warned else logging.WARNING,
                 "the memory that worker %s would share cannot be used from here (%s): elements come through a socket, "

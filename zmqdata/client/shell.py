@@ -25,6 +25,7 @@ from zmqdata.client.calls import client_context
 from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.deliveries import DeliveryQueue, Strides
 from zmqdata.client.delivery import Delivery, End
+from zmqdata.client.descriptors import Descriptors
 from zmqdata.client.memories import Memories
 from zmqdata.client.servers import Servers
 from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
@@ -76,13 +77,14 @@ class ReaderShell:
         self._server = None if key is None else key.server("worker")
         self._links: dict[str, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
         self._handovers: dict[str, Handover] = {}
-        self._memories = Memories()
+        self._descriptors = Descriptors()
+        self._memories = Memories(self._descriptors)
         self._pool = Pool()
         self._taken: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
         self._begun: dict[int, tuple[object, Iterator[Any]]] = {}
         self._corrupt = 0
         self._closing = False
-        self.loop = Loop(f"zmqdata-client-{profile.client[:6]}", self._tick, 0.2, self._release)
+        self.loop = Loop(f"zmqdata-client-{profile.client[:6]}", self._tick, 0.2, self._release, self._fault)
         self.servers = Servers(
             self._context,
             self.loop,
@@ -163,6 +165,11 @@ class ReaderShell:
         for command in self.core.handle(boottime(), event):
             self._carry_out[type(command)](command)
         self.queue.tell()
+
+    def _fault(self, error: Exception) -> None:
+        """With what was left undone there may be elements: to go on without a word could lose them."""
+        text = f"The iterator's thread had an error that nobody has foreseen ({type(error).__name__}: {error})"
+        self._finish(c.Finish(DataServiceError.__name__, text))
 
     def _tick(self) -> None:
         self.strides.end()
@@ -260,7 +267,8 @@ class ReaderShell:
         except zmq.Again:
             log.debug("%s does not take its messages; one was left out", command.peer)
         except zmq.ZMQError as error:
-            self.rejects.count(command.peer, "the task list", f"no address: {error}")
+            if not self._descriptors.explains(error, f"a connection to {command.peer}"):
+                self.rejects.count(command.peer, "the task list", f"no address: {error}")
 
     # --- links
 
@@ -273,6 +281,7 @@ class ReaderShell:
             server = self._server if command.address.startswith("tcp://") else None
             socket, monitor = sockets.link_pull(self._context, command.address, name, command.secret, server)
         except (zmq.ZMQError, ValueError) as error:
+            self._descriptors.explains(error, f"a connection to {command.address}")
             text = f"cannot connect to {command.address}: {error}"
             self.loop.post(lambda: self._handle(c.LinkBroken(name, text)))
             return
