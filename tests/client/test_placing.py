@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from zmqdata import CrossTrainerCache, Dataset, ShardingPolicy, distribute
 from zmqdata.client.distribute import DataServiceDataset
-from zmqdata.client.placing import Placement, Placing
+from zmqdata.client.placing import Placement, Placing, shipping_cost
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.testing.clock import Clock
 
@@ -80,6 +81,54 @@ def test_a_first_element_is_not_waited_for() -> None:
     assert not ended.is_set()
     release.set()
     assert ended.wait(10)
+
+
+def test_a_late_trial_makes_nothing_more() -> None:
+    """What it was at when nobody waited any more is its last element, and that is not packed either."""
+    release, packed, trial = threading.Event(), threading.Event(), threading.Event()
+    calls: list[int] = []
+
+    class Watched:
+        def __reduce__(self) -> Any:
+            packed.set()
+            return Watched, ()
+
+    def late(x: int) -> Watched:
+        calls.append(x)
+        trial.thread = threading.current_thread()  # type: ignore[attr-defined]
+        trial.set()
+        release.wait(30)
+        return Watched()
+
+    assert not Placing(Dataset.range(3).map(late).node, patience=0.0).decide().local
+    assert trial.wait(10)
+    release.set()
+    trial.thread.join(10)  # type: ignore[attr-defined]
+    assert not trial.thread.is_alive()  # type: ignore[attr-defined]
+    assert (len(calls), packed.is_set()) == (1, False)
+
+
+def test_of_large_elements_one_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two are made, as to begin costs more than to go on, and one tells what it costs to ship them."""
+    made, packed = [], []
+
+    def large(x: int) -> np.ndarray[Any, Any]:
+        made.append(x)
+        return np.zeros(9 << 20, np.uint8)
+
+    def counted(elements: list[Any], *others: Any) -> float:
+        packed.append(len(elements))
+        return shipping_cost(elements, *others)
+
+    monkeypatch.setattr("zmqdata.client.placing.shipping_cost", counted)
+    assert decided(Dataset.range(9).map(large), Clock()).local
+    assert (len(made), packed) == (2, [1])
+
+
+def test_what_ends_its_thread_is_said() -> None:
+    """sys.exit() in a pipeline is no lateness."""
+    found = decided(Dataset.range(3).map(lambda x: sys.exit("enough")), Clock())
+    assert "could not be tried here (SystemExit: enough)" in str(found)
 
 
 def test_what_fails_here_is_left_to_workers() -> None:

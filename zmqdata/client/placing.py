@@ -95,12 +95,17 @@ class Placing:
     def _tried(self) -> Placement:
         late = f"making, packing and unpacking some elements took longer than {self._patience * 1000:.0f} ms"
         answers: list[Placement] = []
-        ended = threading.Event()
+        ended, is_late = threading.Event(), threading.Event()
+
+        def check() -> None:
+            if is_late.is_set():
+                raise TimeoutError(late)
 
         def run() -> None:
             try:
-                answers.append(self._try())
-            except Exception as error:  # what fails here may be right on a worker, which has other files and modules
+                answers.append(self._try(check))
+            # What fails here may be right on a worker, which has other files and modules; sys.exit() is no exception.
+            except BaseException as error:
                 reason = f"it could not be tried here ({type(error).__name__}: {text_of(error)})"
                 answers.append(Placement(False, reason=reason))
             finally:
@@ -109,21 +114,27 @@ class Placing:
         # In a thread of its own, as a first element may take minutes. One that is late ends with its next element.
         threading.Thread(target=run, name="zmqdata-trial", daemon=True).start()
         ended.wait(self._patience)
+        is_late.set()
         return answers[0] if answers else Placement(False, reason=late)
 
-    def _try(self) -> Placement:
+    def _try(self, check: Callable[[], None]) -> Placement:
+        """``check`` raises when nobody waits any more."""
         iterator = make_iterator(self._node, local_context(self._node, Context()))
         try:
             made = list(itertools.islice(iterator, 1))  # what it takes to begin is no measure
-            cost = self._cost(iterator, made)
+            cost = self._cost(iterator, made, check)
         finally:
             iterator.close()
-        return placement_of(cost, shipping_cost(made, self._clock)) if made else Placement(True, 0.0, 0.0)
+        if not made:
+            return Placement(True, 0.0, 0.0)
+        sent = made if size_of(made[-1]) <= TRIAL_BYTES else made[-1:]
+        return placement_of(cost, shipping_cost(sent, self._clock, check))
 
-    def _cost(self, iterator: ElementIterator, made: list[Any]) -> float:
+    def _cost(self, iterator: ElementIterator, made: list[Any], check: Callable[[], None]) -> float:
         """Seconds for each element, which are added to those that were made."""
         start, spent, first = self._clock(), 0.0, len(made)
         while made and spent < TRIAL_SECONDS and len(made) < TRIAL_ELEMENTS:
+            check()
             # Few at first, and no look at the clock for each of them, which costs as much as many an element.
             room = max(1, TRIAL_BYTES // max(1, size_of(made[-1])))
             fresh = list(itertools.islice(iterator, min(len(made), room)))
@@ -134,16 +145,22 @@ class Placing:
         return spent / max(1, len(made) - first)
 
 
-def shipping_cost(elements: list[Any], clock: Callable[[], float]) -> float:
+def shipping_cost(
+    elements: list[Any], clock: Callable[[], float], check: Callable[[], None] = lambda: None
+) -> float:
     """Seconds that it takes to pack one of these elements into a block, and to unpack it.
+
+    ``check`` is called now and then, and raises what ends it.
 
     Raises:
         TypeError: one of them does not travel.
     """
+    check()
     builder, start = BlockBuilder(), clock()
     count = 0
     for element in elements:
         if not builder.add(element):
+            check()
             count += _unpacked(builder)
             builder.add(element)
     count += _unpacked(builder)
