@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,12 +24,26 @@ SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floa
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
 
 
+class Names(str, Enum):
+    client = "client"
+
+
 def decoded(unpacker: wire.Unpacker[Any], frames: list[bytes]) -> Any:
     """The message, or None when the bytes were refused as they should be."""
     try:
         return unpacker.control(frames)
     except ProtocolError:
         return None
+
+
+def test_text_of_any_kind_travels_as_text() -> None:
+    """As names from an array are, and members of an enumeration of texts; what no message may have is named."""
+    for name in (np.str_("client"), Names.client):
+        found = wire.to_client.control(wire.pack(m.TasksChanged(name, TASKS)))
+        assert found == MESSAGE
+        assert type(found.client) is str
+    with pytest.raises(NotImplementedError, match="no message may have <object"):
+        wire.pack(m.TasksChanged(object(), TASKS))  # type: ignore[arg-type]
 
 
 def test_a_message_is_two_frames() -> None:

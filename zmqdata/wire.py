@@ -37,7 +37,16 @@ is the last word, and no two sides can go on telling each other.
 
 MessageT = TypeVar("MessageT")
 
-_encode = msgspec.msgpack.Encoder().encode
+
+
+def _plain(value: Any) -> Any:
+    """Text of a kind of its own, as names that come from an array are (``np.str_``), travels as any text."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise NotImplementedError(f"no message may have {value!r} of {type(value)}")
+
+
+_encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 
 
 def pack(message: Message) -> list[bytes]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from zmqdata import CrossTrainerCache, audit, distribute, drain, from_dataset_id
+from zmqdata import CrossTrainerCache, Dataset, audit, distribute, drain, from_dataset_id
 from zmqdata.client.options import check_dataset_id
 from zmqdata.errors import InvalidArgumentError, NotFoundError, UnavailableError
 
@@ -21,6 +22,19 @@ def test_a_count_fits_into_a_message(name: str, count: int) -> None:
     """A larger number is refused before anybody waits for an answer to a message that cannot be sent."""
     with pytest.raises(InvalidArgumentError, match=name):
         distribute("parallel_epochs", NOBODY, **{name: count})  # type: ignore[arg-type]
+
+
+def test_numbers_and_names_may_come_from_arrays() -> None:
+    """Numpy's integers count as Python's; its booleans and floats are as wrong as these."""
+    options: dict[str, Any] = {"max_outstanding_requests": np.int64(3), "task_refresh_interval_hint_ms": np.int32(9)}
+    options |= {"num_consumers": np.int8(2), "consumer_index": np.uint8(1)}
+    read = distribute("distributed_epoch", NOBODY, np.str_("j"), **options)
+    given = Dataset.range(3).apply(read).node.options
+    assert (given.max_outstanding_requests, given.num_consumers, given.consumer_index) == (3, 2, 1)
+    assert type(given.num_consumers) is int
+    for wrong in (np.bool_(True), np.float64(3.0), True):
+        with pytest.raises(InvalidArgumentError, match="max_outstanding_requests"):
+            distribute("parallel_epochs", NOBODY, max_outstanding_requests=wrong)
 
 
 def test_a_text_fits_into_a_message() -> None:

@@ -130,7 +130,8 @@ class _Description:
         except TypeError as error:
             what = f"of type {type(value).__module__}.{type(value).__qualname__}"
             if isinstance(value, np.ndarray):
-                what = f"an array of dtype {value.dtype!r}"
+                kind = "an array" if type(value) is np.ndarray else type(value).__qualname__
+                what = f"{kind} of dtype {value.dtype!r}"
             raise TypeError(
                 f"{path} is {what}, which does not travel: {error}. "
                 "Convert it to a numpy array, str or bytes in a map()"

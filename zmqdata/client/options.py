@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import check_name, check_timeout
 from zmqdata.client.policies import ShardingPolicy, parse_processing_mode
@@ -116,6 +118,10 @@ def checked_options(
     allow_objects: object = True,
 ) -> ReadOptions:
     """The arguments as the user gave them, after all have been checked."""
+    numbers = (max_outstanding_requests, task_refresh_interval_hint_ms, consumer_index, num_consumers, num_tasks)
+    max_outstanding_requests, task_refresh_interval_hint_ms, consumer_index, num_consumers, num_tasks = map(
+        _whole, numbers
+    )
     policy = parse_processing_mode(processing_mode)
     parse_service(service)  # type: ignore[arg-type]  # says itself what is wrong
     _check_job_name(job_name)
@@ -182,6 +188,11 @@ def _check_placement(options: ReadOptions) -> None:
             "placement='auto' is for one reader of a job of its own, as the pipeline may run in its process; "
             f"{', '.join(wanted)} needs the service: leave one of the two out"
         )
+
+
+def _whole(number: object) -> object:
+    """An integer of numpy's as Python's; anything else is left as it is."""
+    return int(number) if isinstance(number, np.integer) else number
 
 
 def _check_job_name(job_name: object) -> None:
