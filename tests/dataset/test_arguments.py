@@ -187,7 +187,7 @@ def test_without_a_users_line_there_is_no_site() -> None:
     names: dict[str, Any] = {"found": found, "done": done, "call_site": call_site}
     exec(compile(inside, zmqdata.dataset.arguments.__file__, "exec"), names)
     _thread.start_new_thread(names["run"], ())  # threading's own lines would be on the stack of a Thread
-    assert done.wait(10)
+    assert done.wait(30)
     assert found == [""]
 
 

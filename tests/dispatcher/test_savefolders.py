@@ -216,7 +216,7 @@ def test_commands_are_answered_from_threads(tmp_path: Path, monkeypatch: pytest.
     folders.prepare(s.PrepareSave(path, "run", None, None, -2))
     folders.publish(s.PublishChunk(2000, path, ONE))
     folders.finish(s.FinishSave(2000, path, "run", None))
-    assert done.wait(10)
+    assert done.wait(30)
     folders.close()
     assert [type(one) for one in answers] == [s.SavePrepared, s.ChunkPublished, s.SaveFinished]
 

@@ -53,4 +53,4 @@ def test_a_worker_is_let_in_by_the_name_of_its_host() -> None:
     """A worker that announces 127.0.0.1 registers at a dispatcher that was told localhost."""
     config = DispatcherConfig(worker_addresses=("localhost:%port%",))
     with DispatchServer(config) as dispatcher, WorkerServer(WorkerConfig(dispatcher.target)) as worker:
-        assert worker.wait_registered(10)
+        assert worker.wait_registered(30)

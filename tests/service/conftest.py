@@ -36,7 +36,7 @@ class Service:
 
     def add_worker(self, **options: Any) -> WorkerServer:
         worker = WorkerServer(WorkerConfig(dispatcher_address=self.target, **options))
-        assert worker.wait_registered(10)
+        assert worker.wait_registered(30)
         self.workers.append(worker)
         return worker
 

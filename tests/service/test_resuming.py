@@ -258,7 +258,7 @@ def test_a_missing_consumer_is_named() -> None:
         return Dataset.range(100).apply(
             zmqdata.distribute(
                 "distributed_epoch", cluster.target, job_name="two", consumer_index=index, num_consumers=2,
-                finite="drop", consumer_timeout=2.0,
+                finite="drop", consumer_timeout=4.0,
             )
         )
 

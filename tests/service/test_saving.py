@@ -161,7 +161,7 @@ def test_a_save_is_read_while_it_is_written(store: Store, gate: Gate, monkeypatc
     with pytest.raises(NotFoundError, match=r"not saved to its end yet. load\(path, wait=True\)"):
         Dataset.load(store.path)
     gate.open()
-    reader.join(20)
+    reader.join(50)
     assert sorted(found) == list(range(100))
     assert len(list(early)) == 99
 

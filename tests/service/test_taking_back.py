@@ -30,7 +30,7 @@ class Workshop:
         with self._lock:
             if not self.stuck and self.made[name] == BEFORE:
                 self.stuck = name
-        (self.gate if name == self.stuck else self._cost).wait(30.0 if name == self.stuck else 0.001)
+        (self.gate if name == self.stuck else self._cost).wait(90.0 if name == self.stuck else 0.001)
         with self._lock:
             self.made[name] += 1
         return value
@@ -67,11 +67,11 @@ def test_a_worker_that_is_stuck_loses_what_it_has_not_started(
     dataset = service.read(Dataset.range(TOTAL).repeat(repetitions).map(make))
     reader = threading.Thread(target=lambda: got.extend(map(int, dataset)), daemon=True)
     reader.start()
-    wait_until(lambda: totals(service), "the other worker comes to the end", 30.0)
+    wait_until(lambda: totals(service), "the other worker comes to the end", 60.0)
     others = sum(workshop.made.values()) - workshop.made[workshop.stuck]
     assert totals(service) == [others]
     workshop.gate.set()
-    reader.join(20.0)
+    reader.join(60.0)
     assert sorted(got) == sorted(list(range(TOTAL)) * repetitions)
     assert sum(workshop.made.values()) == TOTAL * repetitions
     # A source has begun what lasts a twentieth of a second, here some 50 splits.
@@ -87,5 +87,5 @@ def test_a_worker_that_drains_gives_back_at_once(make_service: Callable[..., Ser
     stopping = threading.Thread(target=service.workers[0].stop)
     stopping.start()
     got += map(int, elements)
-    stopping.join(10.0)
+    stopping.join(60.0)
     assert sorted(got) == list(range(TOTAL))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.service.conftest import Service
+from tests.service.conftest import Service, wait_until
 from zmqdata import Dataset
 from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.transport.local import withdraw_worker
@@ -118,7 +118,7 @@ def test_local_tasks_end_with_their_reader(service: Service) -> None:
         it = iter(ds)
         assert len(list(islice(it, 5))) == 5
         it.close()
-    assert all(worker.num_tasks() <= 3 for worker in service.workers)
+    wait_until(lambda: not any(worker.num_tasks() for worker in service.workers), "tasks have ended")
 
 
 @pytest.mark.parametrize("target", ["local ", "REMOTE", "", None, 3])

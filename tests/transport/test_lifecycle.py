@@ -150,7 +150,7 @@ def test_counts() -> None:
     """A dispatcher knows its workers until they stop, a worker that it is known; both say where they are."""
     with DispatchServer() as dispatcher:
         with WorkerServer(WorkerConfig(dispatcher_address=dispatcher.target)) as worker:
-            assert worker.wait_registered(10)
+            assert worker.wait_registered(30)
             assert dispatcher.num_workers() == 1
             assert worker.num_tasks() == 0
             assert worker.address.startswith("tcp://127.0.0.1:")

@@ -50,7 +50,7 @@ def test_a_worker_waits_for_a_dispatcher_that_comes_later() -> None:
         assert time.monotonic() - began < 4.0
         assert not worker.wait_registered(0)
         with DispatchServer(DispatcherConfig(port=port)) as dispatcher:
-            assert worker.wait_registered(10)
+            assert worker.wait_registered(30)
             assert dispatcher.num_workers() == 1
 
 
