@@ -121,10 +121,12 @@ def test_a_closed_iteration_gets_no_task() -> None:
 
 
 def test_a_missing_task_is_sent_again() -> None:
-    """A worker that does not report its task, or reports an old attempt of it, is sent it."""
+    """A worker that does not report its task twice, or reports an old attempt of it, is sent it."""
     hosts = Hosts("k")
     hosts.add("a")
     hosts.done()
+    hosts.report("a")
+    assert hosts.done() == [], "most likely it is on its way"
     hosts.report("a")
     assert [one.definition.task for one in hosts.messages(m.HostTask)] == [hosts.tasks[0].task]
     hosts.report("a", m.TaskReport(hosts.tasks[0].task, 0, 0, None))

@@ -52,6 +52,27 @@ def test_there_are_only_so_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert desk.only(m.IterationOpened).client == "l"
 
 
+def test_there_are_only_so_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that comes with its tasks is refused; who joins one that is there is not, nor a job that gets its later."""
+    desk = Desk()
+    ordered = m.JobParameters("ordered", "dataset", "DYNAMIC", num_consumers=2, num_tasks=30, finite="drop")
+
+    def ask(client: str, job: m.JobParameters, index: int) -> None:
+        desk.jobs.open(client, m.OpenIteration(client, job, 0, m.Reader(index)), 0.0)
+
+    ask("k", ordered, 0)
+    desk.done()
+    monkeypatch.setattr(admission, "MOST_TASKS_TOGETHER", 30)
+    ask("l", structs.replace(ordered, name="other"), 0)
+    refusal = desk.only(m.RequestRefused)
+    assert (refusal.request, refusal.error) == ("l", "ResourceExhaustedError")
+    assert "There are 30 tasks already" in refusal.text
+    ask("l", ordered, 1)
+    assert desk.only(m.IterationOpened).client == "l"
+    desk.open("n", m.JobParameters("shared", "dataset", "DYNAMIC"))
+    assert desk.only(m.IterationOpened).client == "n"
+
+
 def test_a_save_counts_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the moment at which its folder is asked for, and its path as a name; who asks again is answered."""
     monkeypatch.setattr(saves, "MOST_JOBS", 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zmqdata import updates as u
-from zmqdata.core.placement import Placement, WorkerFacts
+from zmqdata.core.placement import MOST_SENT_AGAIN, Placement, WorkerFacts
 from zmqdata.core.state import DispatcherState
 from zmqdata.core.tasks import Iteration, Task
 from zmqdata.messages import DatasetDescription, JobParameters
@@ -153,3 +153,12 @@ def test_a_newcomer_takes_from_those_who_have_most() -> None:
     found.tasks[3].total = 7
     assert [one.task for one in placement.share_of("c", found, [])] == [2]
     assert placement.share_of("b", found, []) == []
+
+
+def test_of_many_missing_tasks_some_are_sent_again() -> None:
+    """So many for each report, the same ones until they are there: a slow worker is not sent all, over and over."""
+    facts, missing = WorkerFacts("tcp://w", (), ""), list(range(3 * MOST_SENT_AGAIN))
+    assert facts.lost(missing) == []
+    assert facts.lost(missing) == facts.lost(missing) == missing[:MOST_SENT_AGAIN]
+    assert facts.lost(missing[MOST_SENT_AGAIN:]) == missing[MOST_SENT_AGAIN:][:MOST_SENT_AGAIN]
+    assert facts.lost([]) == facts.lost(missing) == []

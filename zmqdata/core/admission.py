@@ -5,7 +5,15 @@ from __future__ import annotations
 from msgspec import structs
 
 from zmqdata import messages as m
-from zmqdata.core.limits import MOST_CLIENTS, MOST_CONSUMERS, MOST_JOBS, MOST_TASKS, too_long, too_many
+from zmqdata.core.limits import (
+    MOST_CLIENTS,
+    MOST_CONSUMERS,
+    MOST_JOBS,
+    MOST_TASKS,
+    MOST_TASKS_TOGETHER,
+    too_long,
+    too_many,
+)
 from zmqdata.core.placement import Placement
 from zmqdata.core.state import DispatcherState
 from zmqdata.core.targets import effective_target, is_static
@@ -58,6 +66,8 @@ class Admission:
     def _of_limits(self, ask: m.OpenIteration) -> Objection | None:
         is_new = ask.job.name not in self.state.jobs
         many = too_many("jobs", len(self.state.jobs), MOST_JOBS) if is_new else ""
+        if is_new and ask.job.num_tasks is not None:
+            many = many or too_many("tasks", len(self.state.tasks), MOST_TASKS_TOGETHER)
         many = many or too_many("clients", len(self.state.client_iteration), MOST_CLIENTS)
         return (ResourceExhaustedError, many) if many else None
 

@@ -110,8 +110,7 @@ class Hosting:
     def take_report(self, name: str, reports: tuple[m.TaskReport, ...], now: float) -> None:
         """Compares what a worker hosts with what it should host, and mends the difference."""
         facts, peer = self.facts[name], self.workers.peer(name)
-        self._measure(facts, reports, now)
-        facts.reports = {report.task: report for report in reports}
+        facts.take(reports, now)
         for report in reports:
             task = self.out.state.tasks.get(report.task)
             if task is None or task.worker != name or task.attempt != report.attempt or task.settled:
@@ -122,22 +121,15 @@ class Hosting:
                 self._fail_with(task, report.failure)
             elif report.total is not None and report.total != task.total:
                 self._end(task, report.total, report)
+        missing: list[int] = []
         for number in sorted(facts.tasks):
             task = self.out.state.tasks.get(number)
             if task is None or task.worker != name or task.settled:
                 self.placement.drop(name, number)
             elif number not in facts.reports or facts.reports[number].attempt != task.attempt:
-                self.out.send(peer, m.HostTask(self._definition(task)))
-
-    def _measure(self, facts: WorkerFacts, reports: tuple[m.TaskReport, ...], now: float) -> None:
-        made = sum(
-            report.produced - facts.reports[report.task].produced if report.task in facts.reports else report.produced
-            for report in reports
-        )
-        seconds = now - facts.reported_at
-        if seconds >= 0.5:
-            facts.rate = max(0.0, made / seconds)
-            facts.reported_at = now
+                missing.append(number)
+        for number in facts.lost(missing):
+            self.out.send(peer, m.HostTask(self._definition(self.out.state.tasks[number])))
 
     def settle(self, task: Task) -> None:
         """Notes that every element of a task has been delivered."""

@@ -17,6 +17,8 @@ MOST_CONSUMERS = 10_000
 """Of one job, that read in step."""
 MOST_TASKS = 4_096
 """Of one job whose order is promised."""
+MOST_TASKS_TOGETHER = 500_000
+"""Of all jobs, from which on there is no further job whose order is promised. Each takes about a kilobyte."""
 MOST_REGISTERED_BYTES = 1 << 30
 """Of all datasets together: what is known of them, and of their pipelines what came with that."""
 MOST_WAITING_BYTES = 1 << 30

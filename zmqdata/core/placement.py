@@ -16,13 +16,17 @@ MOST_STREAMS = 3
 """How many streams of saves a worker writes at a time (tf.data's worker_max_concurrent_snapshots)."""
 
 
+MOST_SENT_AGAIN = 64
+"""Tasks that a worker is sent once more for one of its reports."""
+
+
 @dataclass
 class WorkerFacts:
     """What a worker said of itself, and what it was last heard to do. Not durable.
 
     ``leases``: size and time of the last range of splits, per task it hosts and source. ``writing``: those of its tasks
-    that are saved. ``suspects``: those at which a process died before; ``shunned``: those that were stuck here.
-    ``draining``: it will leave and gets no more tasks.
+    that are saved. ``missing``: those that its last report lacked. ``suspects``: those at which a process died before;
+    ``shunned``: those that were stuck here. ``draining``: it will leave and gets no more tasks.
     """
 
     address: str
@@ -33,10 +37,37 @@ class WorkerFacts:
     suspects: set[int] = field(default_factory=set)
     shunned: set[int] = field(default_factory=set)
     reports: dict[int, m.TaskReport] = field(default_factory=dict)
+    missing: set[int] = field(default_factory=set)
     leases: dict[int, dict[int, tuple[int, float]]] = field(default_factory=dict)
     reported_at: float = 0.0
     rate: float = 0.0
     draining: bool = False
+
+    def take(self, reports: tuple[m.TaskReport, ...], now: float) -> None:
+        """Notes what it reports, and how many elements it has made in a second."""
+        made = sum(
+            report.produced - self.reports[report.task].produced if report.task in self.reports else report.produced
+            for report in reports
+        )
+        seconds = now - self.reported_at
+        if seconds >= 0.5:
+            self.rate = max(0.0, made / seconds)
+            self.reported_at = now
+        self.reports = {report.task: report for report in reports}
+
+    def lost(self, missing: list[int]) -> list[int]:
+        """Which of the tasks that its report lacks have to be sent again.
+
+        What the report before did not lack, too, is most likely on its way. And of thousands some at a time: a worker
+        that is slow to take them would have them sent over and over.
+
+        Example:
+            >>> facts = WorkerFacts("tcp://w", (), "")
+            >>> facts.lost([3]), facts.lost([3, 4]), facts.lost([4])
+            ([], [3], [4])
+        """
+        known, self.missing = self.missing, set(missing)
+        return [task for task in missing if task in known][:MOST_SENT_AGAIN]
 
 
 class Places(Protocol):
