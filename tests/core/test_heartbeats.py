@@ -17,12 +17,14 @@ def test_news_of_few_tasks_are_told_at_once() -> None:
 
 
 def test_news_of_many_tasks_wait_for_more() -> None:
-    """For as long as all of them cost, and they are told without being said again."""
+    """For as long as all of them cost, but no longer than usual, and they are told without being said again."""
     beats = Heartbeats(usual=100.0, patience=600.0)
     beats.spoke(10.0)
     assert not beats.may_tell(10.1, 1000)
     assert not beats.is_due(10.19, 1000)
     assert beats.is_due(10.21, 1000)
+    assert not beats.is_due(109.9, 1_000_000)
+    assert beats.is_due(110.0, 1_000_000)
 
 
 def test_the_dispatcher_may_want_them_more_rarely() -> None:

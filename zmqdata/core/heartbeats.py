@@ -35,7 +35,7 @@ class Heartbeats:
 
     def is_due(self, now: float, tasks: int) -> bool:
         """Whether it is time to speak, for one that has so many tasks."""
-        return now - self._spoke >= (_least_pause(tasks) if self._has_news else self.pause)
+        return now - self._spoke >= (min(self.pause, _least_pause(tasks)) if self._has_news else self.pause)
 
     def may_tell(self, now: float, tasks: int) -> bool:
         """Whether what is new of a task is told at once. If not, it will be due soon."""
