@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -83,17 +82,6 @@ def test_nodes_do_not_change() -> None:
     """A node can be shared by many datasets, as nobody can alter it."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         ten().stop = 11  # type: ignore[misc]
-
-
-def test_files_are_found_once_and_sorted(tmp_path: Path) -> None:
-    """Patterns may overlap, folders are left out, and a name that exists is not read as a pattern."""
-    for name in ("b.txt", "a.txt", "x[1].txt", "sub/c.txt", "folder.txt/d"):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-    found = nodes.matching_files([f"{tmp_path}/*.txt", f"{tmp_path}/**/*.txt", f"{tmp_path}/x[1].txt"])
-    assert found == [str(tmp_path / name) for name in ("a.txt", "b.txt", "sub/c.txt", "x[1].txt")]
-    assert nodes.matching_files([f"{tmp_path}/sub", f"{tmp_path}/absent.txt"]) == []
 
 
 def test_a_spec_is_known_where_no_function_decides() -> None:

@@ -25,6 +25,7 @@ from zmqdata.dataset.arguments import (
 from zmqdata.dataset.parts import D, Part
 from zmqdata.errors import NotFoundError
 from zmqdata.iterators import as_element
+from zmqdata.matching import matching_files
 from zmqdata.specs import map_structure
 
 
@@ -161,7 +162,7 @@ class Sources(Part[D]):
         """
         given = [file_pattern] if isinstance(file_pattern, (str, os.PathLike)) else file_pattern
         patterns = tuple(map(absolute_path, several("file_pattern", given, "a file name, a pattern, or several")))
-        if not nodes.matching_files(patterns):
+        if not matching_files(patterns):
             raise NotFoundError(
                 f"No files matched pattern: {', '.join(map(repr, patterns)) or 'none was given'}, looked for from the "
                 f"folder {os.getcwd()!r}. Check the spelling; relative patterns start from that folder"

@@ -29,6 +29,7 @@ from zmqdata.core.limits import MOST_CHARACTERS, repeats_too_long
 from zmqdata.core.places import located
 from zmqdata.core.saves import job_of
 from zmqdata.dispatcher.journalfile import WorkDirLock
+from zmqdata.dispatcher.listings import Listings
 from zmqdata.dispatcher.records import Records
 from zmqdata.dispatcher.savefolders import SaveFolders, check_save
 from zmqdata.dispatcher.status import audits_of, status_of
@@ -43,7 +44,6 @@ from zmqdata.errors import (
 )
 from zmqdata.files import whole_path
 from zmqdata.keysettings import WITHOUT_KEY
-from zmqdata.nodes import matching_files
 from zmqdata.settings import check_type
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
@@ -116,8 +116,8 @@ class DispatcherShell:
         self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)
         self._saves = SaveFolders(self._report_soon)
         closing(self._saves.close)
-        self._files = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-list-files")
-        closing(self._files.shutdown, wait=False, cancel_futures=True)
+        self._listings = Listings(self._report_soon, lambda iteration: iteration in self.core.state.iterations)
+        closing(self._listings.close)
         # One thread for all parts: pieces are written in their order, and the loop never waits for a disk.
         self._parts = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-parts")
         closing(self._parts.shutdown, wait=True, cancel_futures=True)
@@ -130,7 +130,7 @@ class DispatcherShell:
             c.KeepPiece: self._keep_piece,
             c.SendPiece: self._send_piece,
             c.SendPipeline: self._send_pipeline,
-            c.ListFiles: self._list_files,
+            c.ListFiles: self._listings.begin,
             s.PrepareSave: self._saves.prepare,
             s.PublishChunk: self._saves.publish,
             s.FinishSave: self._saves.finish,
@@ -266,19 +266,6 @@ class DispatcherShell:
             self.loop.post(lambda: self._send(c.Send(command.peer, answer)))
 
         self._parts.submit(read)
-
-    def _list_files(self, command: c.ListFiles) -> None:
-        def listed() -> None:
-            key = (command.iteration, command.source, command.repetition)
-            try:
-                names = tuple(matching_files(command.files.patterns))
-                "".join(names).encode()  # a name that is no text can be neither sent nor written to the journal
-                event = c.FilesListed(*key, names)
-            except Exception as error:  # whatever a file system says, the client must hear it
-                event = c.FilesListed(*key, (), str(error))
-            self.loop.post(lambda: self._handle(event))
-
-        self._files.submit(listed)
 
 
 def _is_sound(ask: m.RegisterDataset) -> bool:

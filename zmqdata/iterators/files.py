@@ -11,6 +11,7 @@ from zmqdata import nodes
 from zmqdata.errors import NotFoundError
 from zmqdata.iterators.base import Context, failure, make_iterator
 from zmqdata.iterators.sources import IndexedIterator, PartsIterator
+from zmqdata.matching import matching_files
 
 _BUFFER = 1 << 16
 
@@ -31,7 +32,7 @@ class ListFilesIterator(IndexedIterator):
         return self._names[(index - self._first) // self._stride]
 
     def _list(self) -> None:
-        names = nodes.matching_files(self._node.patterns)
+        names = matching_files(self._node.patterns)
         if not names:
             raise NotFoundError(f"{self._node.label}: no file matches any more")
         context = self._context

@@ -20,6 +20,7 @@ from zmqdata.iterators.guarding import guarded_call
 from zmqdata.iterators.loading import opened
 from zmqdata.iterators.random_map import GuardedRandomNode, drawing_call, map_seed
 from zmqdata.iterators.stored import kept_element
+from zmqdata.matching import matching_files
 from zmqdata.specs import leading_length, map_structure
 
 
@@ -95,7 +96,7 @@ def _from_place(node: nodes.Node, index: int) -> Any:
 def _(node: nodes.ListFiles, index: int) -> Any:
     if node.shuffle:
         raise _refusal(node, index, ", as each repetition has an order of its own: list_files(..., shuffle=False)")
-    return nodes.matching_files(node.patterns)[index]
+    return matching_files(node.patterns)[index]
 
 
 @element_at.register

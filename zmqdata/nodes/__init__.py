@@ -8,7 +8,7 @@ A new source from outside of this package is a subclass of ``Node`` and an execu
 
 from __future__ import annotations
 
-from zmqdata.nodes.base import Infer, Node, every_node, known_spec, matching_files, source_nodes, split_sources
+from zmqdata.nodes.base import Infer, Node, every_node, known_spec, source_nodes, split_sources
 from zmqdata.nodes.batches import (
     BucketBySequenceLength,
     MapBatches,
@@ -137,7 +137,6 @@ __all__ = [
     "Zip",
     "every_node",
     "known_spec",
-    "matching_files",
     "options_of",
     "padding_plan",
     "ragged_axes",

@@ -5,9 +5,7 @@ The operations themselves are in ``sources``, ``transforms`` and ``combinations`
 
 from __future__ import annotations
 
-import glob
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -198,21 +196,6 @@ def known_spec(node: Node) -> Any:
             known[id(waiting[-1])] = None
         waiting.pop()
     return known[id(node)]
-
-
-def matching_files(patterns: Iterable[str]) -> list[str]:
-    """The files that exist under these names or match these glob patterns, each once, sorted.
-
-    >>> matching_files(["/nowhere/*.txt"])
-    []
-    """
-    found: set[str] = set()
-    for pattern in patterns:
-        if os.path.isfile(pattern):
-            found.add(pattern)
-        else:
-            found.update(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
-    return sorted(found)
 
 
 def function_name(function: Any) -> str:

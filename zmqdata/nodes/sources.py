@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import optree
 
-from zmqdata.nodes.base import AT_ITS_PLACE, FILE_AGAIN, ByIdentity, Infer, Node, function_name, matching_files
+from zmqdata.matching import matching_files
+from zmqdata.nodes.base import AT_ITS_PLACE, FILE_AGAIN, ByIdentity, Infer, Node, function_name
 from zmqdata.specs import TensorSpec, spec_of, without_leading_axis
 from zmqdata.splits import FileSplits, IndexSplits, SplitSource
 

@@ -1,0 +1,94 @@
+"""Facts about listing files for jobs, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import queue
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from zmqdata.commands import FilesListed, ListFiles
+from zmqdata.dispatcher import listings
+from zmqdata.dispatcher.listings import AT_A_TIME, Listings
+from zmqdata.splits import FileSplits
+from zmqdata.testing.cluster import await_condition, descendants
+
+PATIENCE = 30.0
+
+
+class Desk:
+    """Asks for listings, and hears of them."""
+
+    def __init__(self) -> None:
+        self.told: queue.SimpleQueue[FilesListed] = queue.SimpleQueue()
+        self.wanted = {7}
+        self.listings = Listings(self.told.put, lambda iteration: iteration in self.wanted)
+
+    def ask(self, *patterns: str, iteration: int = 7) -> None:
+        self.listings.begin(ListFiles(iteration, 0, 2, FileSplits(patterns, False, None)))
+
+    def answer(self) -> FilesListed:
+        return self.told.get(timeout=PATIENCE)
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk()
+    yield made
+    made.listings.close()
+
+
+@pytest.fixture
+def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Has every listing from now on hang, as one of a file system whose server is gone."""
+    program = tmp_path / "hanging"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import signal; signal.pause()'\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return lambda: monkeypatch.setattr(listings.sys, "executable", str(program))
+
+
+def test_files_are_listed(desk: Desk, tmp_path: Path) -> None:
+    """Each name once and sorted, for the repetition that asked."""
+    for name in ("b", "a"):
+        (tmp_path / name).touch()
+    desk.ask(f"{tmp_path}/*", f"{tmp_path}/a")
+    assert desk.answer() == FilesListed(7, 0, 2, (f"{tmp_path}/a", f"{tmp_path}/b"))
+
+
+def test_why_they_cannot_be_is_told(desk: Desk, tmp_path: Path) -> None:
+    """What the system says, in one line, and that a name is no text."""
+    desk.ask("/a\0b/*")
+    assert "null" in desk.answer().error
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).touch()
+    desk.ask(f"{tmp_path}/*")
+    assert "surrogates" in desk.answer().error
+
+
+def test_who_hangs_holds_up_nobody(desk: Desk, hanging: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as hang at a time leave places for others when nobody waits for them any more; their processes end."""
+    before = set(descendants(os.getpid()))
+    executable = sys.executable
+    hanging()
+    for _ in range(AT_A_TIME):
+        desk.ask("/x", iteration=7)
+    await_condition(lambda: len(set(descendants(os.getpid())) - before) == AT_A_TIME, what="processes that hang")
+    monkeypatch.setattr(listings.sys, "executable", executable)
+    desk.ask("/nowhere/*", iteration=8)
+    desk.wanted = {8}
+    told = [desk.answer() for _ in range(AT_A_TIME + 1)]
+    assert sorted(one.iteration for one in told) == [7] * AT_A_TIME + [8]
+    assert [one.error for one in told if one.iteration == 8] == [""]
+    await_condition(lambda: set(descendants(os.getpid())) <= before, what="the end of the processes")
+
+
+def test_patience_ends(desk: Desk, hanging: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listing that takes too long is an error with the patterns and the likely causes."""
+    hanging()
+    monkeypatch.setattr(listings, "PATIENCE", 0.2)
+    desk.ask("/mnt/gone/*")
+    error = desk.answer().error
+    assert "/mnt/gone/* were not listed within 0.2 s: does a file system hang" in error

@@ -1,0 +1,18 @@
+"""Facts about which files match patterns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zmqdata.matching import matching_files
+
+
+def test_files_are_found_once_and_sorted(tmp_path: Path) -> None:
+    """Patterns may overlap, folders are left out, and a name that exists is not read as a pattern."""
+    for name in ("b.txt", "a.txt", "x[1].txt", "sub/c.txt", "folder.txt/d"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    found = matching_files([f"{tmp_path}/*.txt", f"{tmp_path}/**/*.txt", f"{tmp_path}/x[1].txt"])
+    assert found == [str(tmp_path / name) for name in ("a.txt", "b.txt", "sub/c.txt", "x[1].txt")]
+    assert matching_files([f"{tmp_path}/sub", f"{tmp_path}/absent.txt"]) == []
