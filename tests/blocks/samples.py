@@ -54,6 +54,29 @@ class Guarded:
 Guarded.a = property(lambda self: 1, lambda self, value: CALLS.append(value))  # type: ignore[assignment]
 
 
+class Closing:
+    """What runs code when it goes."""
+
+    def __del__(self) -> None:
+        """Say so."""
+        CALLS.append(self)
+
+
+@dataclasses.dataclass
+class Closed(Closing):
+    """A dataclass that inherits a `__del__`."""
+
+    a: int
+
+
+class ClosedPoint(Point):
+    """A namedtuple with a `__del__`."""
+
+    def __del__(self) -> None:
+        """Say so."""
+        CALLS.append(self)
+
+
 class Colour(enum.IntEnum):
     """An int that is more than an int."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.blocks.samples import CALLS, Example, Guarded, NamedPoint, Point, Slotted
+from tests.blocks.samples import CALLS, Closed, ClosedPoint, Example, Guarded, NamedPoint, Point, Slotted
 from zmqdata.blocks.structures import (
     DictOf,
     Leaf,
@@ -126,6 +126,8 @@ class Lazy(types.ModuleType):
         record(Point, "dataclass"),
         record(Example, "namedtuple"),
         record(Guarded),
+        record(Closed),
+        record(ClosedPoint, "namedtuple"),
         record(Example, fields=("label", "image")),
         RecordOf("dataclass", "builtins", "int", (), ()),
         RecordOf("namedtuple", "sys", "version_info", (), ()),

@@ -240,8 +240,11 @@ def resolve_class(node: RecordOf) -> type | None:
 
 
 def _fits(cls: type, node: RecordOf) -> bool:
-    """Whether an instance of the class with the node's fields can be made without running code of the class."""
+    """Whether an instance of the class with the node's fields can be made, and go, without code of the class."""
     try:
+        if _has_attribute(cls, "__del__"):  # it would run when the instance goes, with what a peer has put there
+            return False
+        # That an instance can be made is told by trying alone, where bases are written in C.
         if node.form == "namedtuple":
             made: object = tuple.__new__(cls, node.fields)
             return _attribute(cls, "_fields") == node.fields and isinstance(made, tuple)
@@ -252,6 +255,10 @@ def _fits(cls: type, node: RecordOf) -> bool:
         return isinstance(_instance(cls, node.fields, node.fields), cls)
     except Exception:  # a class that cannot be made this way, for whatever reason, is handed out as a dict
         return False
+
+
+def _has_attribute(cls: type, name: str) -> bool:
+    return any(name in base.__dict__ for base in cls.__mro__)
 
 
 def _attribute(cls: type, name: str) -> object:
