@@ -90,6 +90,7 @@ def test_a_dispatcher_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
         (OSError("broken"), 2, "broken"),
         (DataServiceError("refused"), 2, "refused"),
         (ValueError("wrong"), 2, "wrong"),
+        (ValueError("no job \x1b[2J\x9b1m\u202e"), 2, "no job ?[2J?1m?"),
     ],
 )
 def test_what_a_user_can_repair_is_one_line(

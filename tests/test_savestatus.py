@@ -52,6 +52,12 @@ def test_a_finished_save_says_so(folder: str) -> None:
     assert progress_of(folder).line == f"{folder}: done, 7 elements in 2 chunks of 2 streams"
 
 
+def test_the_reason_of_a_failure_is_one_line_for_a_terminal(folder: str) -> None:
+    """However the error of a pipeline was worded."""
+    fail_save(folder, SaveError("PipelineError", "map failed\n  \x1b[2Jat once"))
+    assert progress_of(folder).line.endswith(" of 2 streams: PipelineError: map failed ?[2Jat once")
+
+
 def test_an_unknown_number_is_left_out(tmp_path: Path) -> None:
     """Without a cardinality there is no total."""
     begin_save(str(tmp_path), SaveDescription("run", None, None, -2))

@@ -152,3 +152,25 @@ def test_what_became_of_a_job() -> None:
         "to consumer 0 10",
         "to consumer 1 11",
     }
+
+
+EVIL = "\x1b]0;OWNED\x07\x1b[2J\x9b31m\u202e[red]x"
+SHOWN = "?]0;OWNED??[2J?31m?[red]x"
+
+
+def test_no_text_of_others_reaches_the_terminal_as_it_is() -> None:
+    """Names, addresses, tags and labels neither tell a terminal what to do nor are markup."""
+    worker = {**WORKER, "address": EVIL, "tags": [EVIL], "connected": True, "draining": False, "silent_seconds": 0.0}
+    job = {**JOB, "job": EVIL, "processing_mode": EVIL, "splits": [], "finished": False}
+    task = {**TASK, **QUIET, "address": EVIL, "compressed": EVIL, "busy_seconds": 80.0, "busy_with": EVIL}
+    console = Console(width=300)
+    with console.capture() as captured:
+        for table in (
+            *status_tables({"workers": [worker], "jobs": [job], "tasks": [task], "rejected": {EVIL: 1}}),
+            *audit_tables([{**AUDIT, "job": EVIL, "clients": [{"client": EVIL, "delivered": 1}]}]),
+        ):
+            console.print(table)
+    text = captured.get()
+    assert not [one for one in text if not one.isprintable() and one != "\n"]
+    assert text.count(SHOWN) == 9
+    assert f"job {SHOWN}," in text

@@ -15,6 +15,7 @@ from zmqdata.commandline import check_dispatcher_named, chosen_settings, command
 from zmqdata.config import dispatcher_setting
 from zmqdata.endpoints import endpoint_host, parse_service
 from zmqdata.keysettings import KeySettings
+from zmqdata.printable import printable
 from zmqdata.settings import check_settings, setting
 from zmqdata.transport.addresses import resolve_host
 
@@ -123,7 +124,7 @@ def drain_worker(chosen: argparse.Namespace, program: str) -> int:
 
     left, stayed = drain(wanted.dispatcher_address, chosen.worker, wanted.timeout)
     for address in left:
-        say(f"{address} has left")
+        say(f"{printable(address)} has left")
     if not stayed:
         return 0
     return complain(program, f"{', '.join(stayed)} has not left within {wanted.timeout:g} s", 1)

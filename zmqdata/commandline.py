@@ -10,6 +10,7 @@ from dataclasses import Field, dataclass, fields
 from typing import Any, NoReturn, TypeVar, cast
 
 from zmqdata.errors import DataServiceError, UnavailableError
+from zmqdata.printable import printable
 from zmqdata.settings import (
     check_settings,
     checked,
@@ -117,7 +118,7 @@ def guarded(program: str, command: Callable[[], int]) -> int:
 
 def complain(program: str, message: str, code: int = CANNOT_START) -> int:
     """Prints one line on standard error and returns the exit code."""
-    print(f"{program}: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    print(f"{program}: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
     return code
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from zmqdata.printable import printable
 from zmqdata.shippednames import plain_name
 
 _PLAIN = (str, bytes, int, float, bool, type(None))
@@ -185,7 +186,7 @@ def _is_native(kind: type, method: str) -> bool:
 
 
 def _stand_in(remote: RemoteError) -> RemoteException:
-    module, _, name = "".join(c if c.isprintable() else "?" for c in remote.kind[:200]).rpartition(".")
+    module, _, name = printable(remote.kind[:200]).rpartition(".")
     kind: type[RemoteException] = type(
         name or "RemoteException", (RemoteException,), {"__module__": module or "unknown", "kind": remote.kind}
     )

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from zmqdata.errors import NotFoundError
 from zmqdata.files import files_of, whole_path
 from zmqdata.manifests import committed_chunks, is_done, read_save, read_save_error
+from zmqdata.printable import printable
 
 POLL = 0.5
 RUNNING, DONE, FAILED = "running", "done", "failed"
@@ -40,7 +41,8 @@ class SaveProgress:
         known = f" of {self.total}" if self.total is not None else ""
         share = f" ({100 * self.elements // self.total} %)" if self.total else ""
         counted = f"{self.elements}{known} elements{share} in {self.chunks} chunks of {self.streams} streams"
-        return f"{self.path}: {self.state}, {counted}" + (f": {self.error}" if self.error else "")
+        error = f": {' '.join(self.error.split())}" if self.error else ""
+        return printable(f"{self.path}: {self.state}, {counted}{error}")
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zmqdata.keysettings import WITHOUT_KEY
+from zmqdata.printable import printable
 
 LONG = 10.0
 """Seconds at one element that are worth telling."""
@@ -52,7 +53,7 @@ def audit_tables(found: Iterable[Mapping[str, Any]]) -> list[Table]:
 def _audit_table(found: Mapping[str, Any]) -> Table:
     state = "failed" if found["failure"] else "finished" if found["finished"] else "goes on"
     title = f"job {found['job']}, repetition {found['repetition']}: {state}"
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_header=False)
+    table = Table(title=_text(title, "bold"), title_justify="left", box=SIMPLE_HEAD, show_header=False)
     splits, tasks, elements = found["splits"], found["tasks"], found["elements"]
     rows = {
         "splits handed out, finished": f"{splits['handed_out']:,}, {splits['finished']:,}",
@@ -70,7 +71,7 @@ def _audit_table(found: Mapping[str, Any]) -> Table:
     table.add_column()
     table.add_column(justify="right")
     for name, shown in rows.items():
-        table.add_row(Text(name), Text(shown))
+        table.add_row(_text(name), _text(shown))
     return table
 
 
@@ -91,9 +92,13 @@ def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
         address = name in ADDRESSES
         table.add_column(name, justify="right" if name in NUMERIC else "left", overflow="fold", no_wrap=address)
     for row in rows:
-        # As plain text: a string would be searched for markup, which the brackets of an IPv6 address are.
-        table.add_row(*(Text(shown(row)) for shown in columns.values()))
+        table.add_row(*(_text(shown(row)) for shown in columns.values()))
     return table
+
+
+def _text(text: str, style: str = "") -> Text:
+    """What others may have said, as it is: a string would be searched for markup, as an IPv6 address has brackets."""
+    return Text(printable(text), style)
 
 
 def _worker_state(row: Row) -> str:

@@ -44,6 +44,7 @@ from zmqdata.errors import (
 )
 from zmqdata.files import whole_path
 from zmqdata.keysettings import WITHOUT_KEY
+from zmqdata.printable import printable
 from zmqdata.settings import check_type
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
@@ -52,7 +53,7 @@ from zmqdata.transport.entrance import Entrance
 from zmqdata.transport.keychoice import key_for
 from zmqdata.transport.lifecycle import Server
 from zmqdata.transport.loop import Loop
-from zmqdata.transport.rejects import Rejects, printable
+from zmqdata.transport.rejects import Rejects
 
 log = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ from collections import Counter
 
 import zmq
 
+from zmqdata.printable import printable
 from zmqdata.transport.loop import Loop
 
 log = logging.getLogger(__name__)
@@ -16,15 +17,6 @@ WASTED = 25
 REST = 0.005
 """Seconds without a look at a socket of which so many messages had to be dropped: who sends nothing else would have a
 server do nothing else. Peers are heard in turn, so the others are heard as often as that one in between."""
-
-
-def printable(text: str) -> str:
-    """A text in which a peer's words may be, as one line of a log.
-
-    >>> printable("job one\\n2026-01-01 ERROR all is lost")
-    'job one?2026-01-01 ERROR all is lost'
-    """
-    return "".join(one if one.isprintable() else "?" for one in text)
 
 
 class Rejects:
