@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from zmqdata import manifests
 from zmqdata.errors import AlreadyExistsError, DataLossError, DataServiceError, InvalidArgumentError, NotFoundError
 from zmqdata.files import LOCAL
 from zmqdata.manifests import (
@@ -94,6 +96,45 @@ def test_a_changed_manifest_is_data_loss(tmp_path: Path) -> None:
     path.write_text(json.dumps(content))
     with pytest.raises(DataLossError, match="checksum does not fit"):
         read_manifest(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["/etc/a.chunk", "../a.chunk", "x/a.chunk", "..", "", "chunks/../chunk_0_0_1", "chunks/a.chunk", "chunk_0_0_1"],
+)
+def test_a_manifest_names_chunks_as_writers_do(tmp_path: Path, name: str) -> None:
+    """No name leads out of the folder, however well it is sealed."""
+    write_manifest(str(tmp_path), Manifest("run", None, None, (Chunk(name, 1, 1),)))
+    with pytest.raises(DataLossError, match=rf"manifest.json is damaged: it names the chunk {name!r}. Expected"):
+        read_manifest(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("chunk", "text"),
+    [
+        (Chunk("a.chunk", 2**63 - 1, 100), "claims 9223372036854775807 elements in the 100 bytes of a.chunk"),
+        (Chunk("a.chunk", -1, 100), "claims -1 elements in the 100 bytes"),
+        (Chunk("a.chunk", 0, -1), "claims 0 elements in the -1 bytes"),
+        (Chunk("a.chunk", 10**18, 10**18), "claims 1000000000000000000 elements, at most 999999999999999999"),
+    ],
+)
+def test_a_manifest_claims_no_counts_that_cannot_be(tmp_path: Path, chunk: Chunk, text: str) -> None:
+    """Elements are neither fewer than none nor more than fit into their bytes."""
+    write_manifest(str(tmp_path), Manifest("run", None, None, (chunk,)))
+    with pytest.raises(DataLossError, match=text):
+        read_manifest(str(tmp_path))
+
+
+@pytest.mark.parametrize(("name", "reading"), [(MANIFEST, read_manifest), ("save.json", read_save)])
+def test_a_huge_file_is_not_read_whole(
+    tmp_path: Path, name: str, reading: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is larger than anything that is written is damaged; as much as that is read of it, and no more."""
+    monkeypatch.setattr(manifests, "MOST_BYTES", 1000)
+    (tmp_path / name).touch()
+    os.truncate(tmp_path / name, 1 << 40)
+    with pytest.raises(DataLossError, match=f"{name} is damaged: it has more than 1000 bytes"):
+        reading(str(tmp_path))
 
 
 def test_the_spec_of_a_save_admits_every_chunk() -> None:

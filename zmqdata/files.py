@@ -45,10 +45,10 @@ class Files(Protocol):
         """Removes a folder with everything in it, as far as possible."""
 
 
-def read(files: Files, path: str) -> bytes:
-    """The content of a file."""
+def read(files: Files, path: str, most: int = -1) -> bytes:
+    """The content of a file, or the first ``most`` bytes of it."""
     with files.open(path, "rb") as file:
-        return file.read()
+        return file.read(most)
 
 
 class LocalFiles:

@@ -35,11 +35,18 @@ DONE = "DONE"
 ERROR = "ERROR"
 CHUNKS = "chunks"
 STREAMS = "streams"
+MOST_BYTES = 256 << 20
+"""Of a manifest, which has about a hundred for each chunk: whoever made the folder could have us read without end."""
+MOST_ELEMENTS = 10**18 - 1
+"""Of all chunks, as many as the name of one can tell."""
+MOST_PER_BYTE = 1 << 20
+"""Elements in each byte of a chunk, more than there ever are: as many as a block may hold, which takes many bytes."""
 _FORMAT = "zmqdata elements 1"
 _SAVE_FORMAT = "zmqdata distributed save 1"
 _NUMBER = "(0|[1-9][0-9]{0,17})"
 _CHUNK = re.compile(f"chunk_{_NUMBER}_{_NUMBER}_{_NUMBER}")
 _STREAM = re.compile(f"stream_{_NUMBER}")
+_CHUNK_FILE = re.compile(rf"[^/\0]+\.chunk|{CHUNKS}/{_CHUNK.pattern}")
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -214,6 +221,16 @@ def _seal(struct: msgspec.Struct) -> bytes:
     return json.dumps({**content, "checksum": _checksum(content)}, indent=1).encode()
 
 
+def _read(path: str, kind: type[T]) -> T:
+    content = read(files_of(path), path, MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise DataLossError(
+            f"{path} is damaged: it has more than {MOST_BYTES} bytes, which is more than is ever written. Remove the "
+            "folder and make it again"
+        )
+    return _unseal(content, path, kind)
+
+
 def _unseal(content: bytes, path: str, kind: type[T]) -> T:
     try:
         decoded = json.loads(content)
@@ -249,13 +266,34 @@ def read_manifest(folder: str) -> Manifest:
     """
     path = f"{folder}/{MANIFEST}"
     try:
-        content = read(files_of(folder), path)
+        manifest = _read(path, Manifest)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(
             f"{folder!r} holds no saved dataset: there is no {MANIFEST} in it. Check the path; a save that was broken "
             "off leaves none"
         ) from None
-    return _unseal(content, path, Manifest)
+    _check_chunks(path, manifest)
+    return manifest
+
+
+def _check_chunks(path: str, manifest: Manifest) -> None:
+    """Refuses what no writer says: a checksum keeps nobody from writing a manifest that leads out of its folder."""
+    for chunk in manifest.chunks:
+        if not _CHUNK_FILE.fullmatch(chunk.name):
+            raise DataLossError(
+                f"{path} is damaged: it names the chunk {chunk.name!r:.200}. Expected <name>.chunk or "
+                f"{CHUNKS}/chunk_<stream>_<chunk>_<num_elements>. Remove the folder and make it again"
+            )
+        if not 0 <= chunk.elements <= chunk.nbytes * MOST_PER_BYTE:
+            raise DataLossError(
+                f"{path} is damaged: it claims {chunk.elements} elements in the {chunk.nbytes} bytes of {chunk.name}, "
+                f"which hold at least 0 and at most {MOST_PER_BYTE} each. Remove the folder and make it again"
+            )
+    if manifest.elements > MOST_ELEMENTS:
+        raise DataLossError(
+            f"{path} is damaged: it claims {manifest.elements} elements, at most {MOST_ELEMENTS} are possible. Remove "
+            "the folder and make it again"
+        )
 
 
 # --- a distributed save from its beginning to its end
@@ -297,10 +335,9 @@ def read_save(path: str) -> SaveDescription | None:
     """
     name = f"{path}/{SAVE}"
     try:
-        content = read(files_of(path), name)
+        return _read(name, SaveDescription)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return _unseal(content, name, SaveDescription)
 
 
 def finish_save(path: str, manifest: Manifest) -> None:
@@ -322,10 +359,9 @@ def read_save_error(path: str) -> SaveError | None:
     """Why the save into a folder failed; None where it did not."""
     name = f"{path}/{ERROR}"
     try:
-        content = read(files_of(path), name)
+        return _read(name, SaveError)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return _unseal(content, name, SaveError)
 
 
 def is_done(path: str) -> bool:

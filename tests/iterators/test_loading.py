@@ -116,10 +116,10 @@ def test_a_save_is_read_while_it_grows(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_growing_save_can_be_restored_at_every_place(tmp_path: Path) -> None:
     """A state holds the order in which chunks were seen, and goes on behind it."""
     node = begin(tmp_path)
-    publish(tmp_path, 1, 0, 3, 4)
+    first = publish(tmp_path, 1, 0, 3, 4)
     iterator = growing(node)
     seen = [int(next(iterator)) for _ in range(2)]
-    made = (publish(tmp_path, 0, 0, 0, 1, 2), Chunk("chunks/chunk_1_0_2", 2, -1), publish(tmp_path, 0, 1, 5, 6, 7, 8))
+    made = (publish(tmp_path, 0, 0, 0, 1, 2), first, publish(tmp_path, 0, 1, 5, 6, 7, 8))
     seen.append(int(next(iterator)))
     state = iterator.state()
     finish(tmp_path, *made)
