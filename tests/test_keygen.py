@@ -35,6 +35,20 @@ def test_a_key_is_made_where_it_is_wanted(tmp_path: Path, capsys: pytest.Capture
     assert "There is a key file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flag", "path"), [("--key-file", ""), ("--key-file", "."), ("--key-file", "/"), ("--roles", "")]
+)
+def test_a_name_that_is_none_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flag: str, path: str
+) -> None:
+    """An empty variable in a script puts no key into the working folder."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["keygen", flag, path]) == 2
+    assert f"`{flag}` must name a " in (told := capsys.readouterr().err)
+    assert f"got {path!r}: is a variable empty?" in told
+    assert not [*tmp_path.iterdir()]
+
+
 def test_each_role_may_have_a_key_of_its_own(tmp_path: Path) -> None:
     """Three files of one cluster."""
     assert main(["keygen", "--roles", str(tmp_path / "keys")]) == 0

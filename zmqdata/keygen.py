@@ -45,6 +45,11 @@ def keygen_main(arguments: Sequence[str], program: str = "zmqdata keygen") -> in
 
 
 def _make(key_file: str | None, roles: str | None, client: str | None) -> int:
+    for flag, what, given in (("--key-file", "file", key_file), ("--roles", "folder", roles)):
+        if given == "" or (what == "file" and given is not None and not Path(given).name):
+            raise InvalidArgumentError(
+                f"`{flag}` must name a {what}, got {given!r}: is a variable empty? Leave it out, or say where to write"
+            )
     if roles is None:
         if client is not None:
             raise InvalidArgumentError("`--client` adds to a cluster with roles: name its folder with --roles DIR")

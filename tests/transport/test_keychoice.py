@@ -45,6 +45,17 @@ def test_a_folder_that_is_none_of_the_users_is_not_believed(tmp_path: Path, monk
     assert keychoice.default_path() == tmp_path / ".config" / "zmqdata" / "cluster.key"
 
 
+def test_a_home_that_is_relative_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key would be made in the working folder, another one in each; the error says what HOME is, and the remedy."""
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("HOME", "relative")
+    monkeypatch.chdir(tmp_path)
+    for wanting in (keychoice.default_path, keychoice.own_key):
+        with pytest.raises(FailedPreconditionError, match=r"HOME is 'relative', expected an absolute path.*--key-file"):
+            wanting()
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the two ways to name another file."""
     (tmp_path / "zmqdata").write_text("a file")

@@ -20,12 +20,14 @@ def default_path() -> Path:
         FailedPreconditionError: this user has no such folder.
     """
     folder = os.environ.get("XDG_CONFIG_HOME") or ""
-    try:
+    with contextlib.suppress(RuntimeError):  # nobody knows of a home folder
         root = Path(folder) if os.path.isabs(folder) else Path.home() / ".config"
-    except RuntimeError:
-        text = "This user has no home folder to keep a key file in. Name one with --key-file or ZMQDATA_KEY_FILE."
-        raise FailedPreconditionError(text) from None
-    return root / "zmqdata" / "cluster.key"
+        if root.is_absolute():  # else it would be another file in each working folder
+            return root / "zmqdata" / "cluster.key"
+    raise FailedPreconditionError(
+        f"This user has no home folder to keep a key file in: HOME is {os.environ.get('HOME')!r}, expected an absolute "
+        "path. Set it, or name a file with --key-file or ZMQDATA_KEY_FILE."
+    )
 
 
 def own_key() -> Key:
