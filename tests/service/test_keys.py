@@ -55,6 +55,21 @@ def test_a_clients_key_is_no_workers(cluster: Service, folder: Path) -> None:
     assert cluster.dispatcher.num_workers() == 2
 
 
+@pytest.mark.parametrize("role", ["worker", "client"])
+def test_a_dispatcher_does_not_start_with_the_key_of_another_role(folder: Path, role: str) -> None:
+    """It would refuse everybody who comes, and the user would look for the fault there."""
+    with pytest.raises(PermissionDeniedError, match=rf"{role}\.key seems to be that of a {role}: .*dispatcher\.key"):
+        DispatchServer(DispatcherConfig(key_file=str(folder / f"{role}.key")))
+    DispatchServer(DispatcherConfig(key_file=str(folder / "dispatcher.key"))).stop()
+
+
+def test_a_dispatchers_key_is_no_workers(cluster: Service, folder: Path) -> None:
+    """It does not tell who a dispatcher is, which the worker says without asking anybody."""
+    worker = WorkerConfig(dispatcher_address=cluster.target, key_file=str(folder / "dispatcher.key"))
+    with pytest.raises(PermissionDeniedError, match=r"dispatcher\.key has no line `known dispatcher KEY`"):
+        WorkerServer(worker)
+
+
 def test_a_workers_key_opens_no_job(cluster: Service, folder: Path) -> None:
     """Nor does it register pipelines, or ask how things stand."""
     use_key_file(folder / "worker.key")

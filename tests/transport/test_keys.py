@@ -197,3 +197,43 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path
     make(tmp_path / "k", 0o600)
     with pytest.raises(FailedPreconditionError, match=r"k is no file, and so no key file. `zmqdata keygen` makes one"):
         keys.load(tmp_path / "k")
+
+
+def knowing(*roles: str) -> keys.Key:
+    """The key of a file with a line for each of these roles, in which `own` is a dispatcher's own one."""
+    known = [keys.Known(role, keys.new_key().public) for role in roles if role != "own"]
+    own = [keys.Known("dispatcher", KEY.public)] if "own" in roles else []
+    return keys.Key(KEY.cluster, KEY.public, KEY.secret, (*known, *own), "some.key")
+
+
+@pytest.mark.parametrize(
+    "roles",
+    [
+        ("all",),
+        ("worker", "client"),
+        ("worker",),
+        ("client", "client"),
+        ("dispatcher", "worker", "client"),
+        ("own", "worker"),
+        ("dispatcher", "all"),
+    ],
+)
+def test_a_dispatcher_takes_a_file_that_lets_in_its_peers(roles: tuple[str, ...]) -> None:
+    """One without roles, its own, and that one after all workers or all clients were revoked."""
+    knowing(*roles).check_dispatcher()
+
+
+@pytest.mark.parametrize(
+    ("roles", "seems"),
+    [
+        (("dispatcher", "worker"), "seems to be that of a client: it knows dispatcher and worker"),
+        (("dispatcher", "client", "client"), "seems to be that of a worker: it knows client and dispatcher"),
+        (("dispatcher",), "seems to be that of a worker or client: it knows dispatcher"),
+        ((), "lets in nobody"),
+        (("own",), "lets in nobody"),
+    ],
+)
+def test_a_dispatcher_refuses_the_file_of_another_role(roles: tuple[str, ...], seems: str) -> None:
+    """The error says whose file it seems to be, and which one to name."""
+    with pytest.raises(PermissionDeniedError, match=rf"^Key file some.key {seems}.*name dispatcher.key by --key-file"):
+        knowing(*roles).check_dispatcher()

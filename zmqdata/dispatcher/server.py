@@ -73,6 +73,7 @@ class DispatcherShell:
 
     Raises:
         DataLossError, FailedPreconditionError: its work folder is damaged, or in use.
+        PermissionDeniedError: its key file is that of another role.
         OSError: an address cannot be listened on, or a file not be read or written.
     """
 
@@ -92,6 +93,8 @@ class DispatcherShell:
         key = key_for(config, not is_loopback(config.host))
         if key is None:
             log.warning("%s", WITHOUT_KEY)
+        else:
+            key.check_dispatcher()
         self.context = sockets.new_context()
         closing(self.context.term)
         self.rejects = Rejects()
@@ -353,6 +356,7 @@ class DispatchServer(Server[DispatcherShell]):
         OSError: the address can not be listened on, or the work folder not be written; the text says why.
         FailedPreconditionError: another dispatcher has the work folder.
         DataLossError: what the journal there holds is not what was written.
+        PermissionDeniedError: the key file is that of another role.
 
     Example:
         >>> with DispatchServer() as dispatcher:

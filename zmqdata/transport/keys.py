@@ -90,6 +90,28 @@ class Key:
             "Each process takes the file of its own role: name that by --key-file, ZMQDATA_KEY_FILE or use_key_file()."
         )
 
+    def check_dispatcher(self) -> None:
+        """Refuses a file with which a dispatcher would let in nobody, or only those whom another role does.
+
+        A dispatcher's own file knows workers and clients, one kind at least where all of the other were revoked. That
+        it knows a dispatcher, other than itself, is how those of workers and clients are told.
+
+        Raises:
+            PermissionDeniedError: it is the file of another role, or lets in nobody.
+        """
+        roles = {one.role for one in self.known if (one.role, one.public) != ("dispatcher", self.public)}
+        if ALL in roles or roles >= {"worker", "client"} or (roles and "dispatcher" not in roles):
+            return
+        if not roles:
+            seems = "lets in nobody: it has no line `known ROLE KEY`"
+        else:
+            owner = "client" if "worker" in roles else "worker" if "client" in roles else "worker or client"
+            seems = f"seems to be that of a {owner}: it knows {' and '.join(sorted(roles))}"
+        raise PermissionDeniedError(
+            f"Key file {self.path} {seems}. A dispatcher takes the one that knows workers and clients, whom it lets "
+            "in: name dispatcher.key by --key-file or ZMQDATA_KEY_FILE."
+        )
+
     def holder(self, public: str) -> Known | None:
         """The line of a key that is let in."""
         return next((one for one in self.known if one.public == public), None)
