@@ -16,8 +16,8 @@ MOST_STREAMS = 3
 """How many streams of saves a worker writes at a time (tf.data's worker_max_concurrent_snapshots)."""
 
 
-MOST_SENT_AGAIN = 64
-"""Tasks that a worker is sent once more for one of its reports."""
+MOST_SENT_AGAIN = 500
+"""Tasks that a worker is sent once more for one of its reports: half of the messages that may wait for it."""
 
 
 @dataclass

@@ -114,14 +114,16 @@ class Stepping(Reading):
         rounds = (stop - self.step) // cycle
         if cycle == 1 or rounds < FEWEST_CYCLES:
             return False
-        runs = [(step, run_at(self._plan.views, step, stop)) for step in range(self.step, self.step + cycle)]
-        totals = self._plan.totals
-        due = {step: run for step, run in runs if run is not None and run.round < totals.get(run.task, math.inf)}
-        for run in due.values():
+        due: dict[int, Run] = {}
+        for step in range(self.step, self.step + cycle):  # not all first: with thousands of tasks the next ones tell
+            run = run_at(self._plan.views, step, stop)
+            if run is None or run.round >= self._plan.totals.get(run.task, math.inf):
+                continue
             held = self._held.get(run.task)
             rounds = min(rounds, held[0][0].first + held[0][0].count - run.round) if held else 0
             if rounds < FEWEST_CYCLES:
                 return False
+            due[step] = run
         self._deliver_cycles(due, rounds, cycle)
         return True
 
