@@ -309,7 +309,8 @@ def begin_save(path: str, description: SaveDescription) -> None:
     there = read_save(path)
     if there is not None and there.run == description.run:
         return
-    if there is None and files.size(f"{path}/{MANIFEST}") is None:
+    # One whose folder was removed while it ran has left nothing but why it failed.
+    if there is None and all(files.size(f"{path}/{name}") is None for name in (MANIFEST, ERROR)):
         try:
             files.create(f"{path}/{SAVE}", _seal(description))
         except AlreadyExistsError:

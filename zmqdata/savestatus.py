@@ -58,10 +58,9 @@ def progress_of(path: str) -> SaveProgress:
         DataLossError: there is something in the folder that should not be there.
     """
     path = whole_path(path)
-    description = read_save(path)
-    if description is None:
+    description, error = read_save(path), read_save_error(path)
+    if description is None and error is None:
         raise NotFoundError(f"{path} holds no distributed save: there is no save.json in it. Check the path")
-    error = read_save_error(path)
     state = DONE if is_done(path) else RUNNING if error is None else FAILED
     chunks = committed_chunks(files_of(path), path)
     return SaveProgress(
@@ -69,7 +68,7 @@ def progress_of(path: str) -> SaveProgress:
         state=state,
         elements=sum(chunk.elements for chunk in chunks),
         # Failures that were left out make it fewer than was thought.
-        total=description.cardinality if description.cardinality >= 0 and state != DONE else None,
+        total=description.cardinality if description and description.cardinality >= 0 and state != DONE else None,
         chunks=len(chunks),
         streams=len({chunk.stream for chunk in chunks}),
         error="" if error is None else f"{error.error}: {error.text}",

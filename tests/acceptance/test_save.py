@@ -291,12 +291,21 @@ DAMAGES = {
 }
 
 
+def check_failed(path: str, why: str) -> None:
+    """Whoever reads, or waits for, a save that failed is told why, and what to do."""
+    await_condition(lambda: (Path(path) / "ERROR").exists(), PATIENCE, what="ERROR")
+    with pytest.raises(DataLossError, match=rf"{why}.* Save again to another path"):
+        list(Dataset.load(path, wait=True))
+    with pytest.raises(ValueError, match=rf"The save job failed to write it\. DataLossError: .*{why}"):
+        Dataset.load(path)
+
+
 @pytest.mark.claim("6.4e")
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_strange_file_keeps_a_dispatcher_from_starting(
+def test_a_strange_file_ends_a_save(
     make_dispatcher: Any, make_worker: Any, tmp_path: Path, path: str, name: str
 ) -> None:
-    """What is in the folder of a running save and was written by nobody is named; without it the save goes on."""
+    """What is in the folder of a running save and was written by nobody is named by a dispatcher that begins anew."""
     work = str(tmp_path / "work")
     dispatcher = make_dispatcher(work_dir=work)
     save(FINITE, path, dispatcher)
@@ -304,28 +313,30 @@ def test_a_strange_file_keeps_a_dispatcher_from_starting(
     strange = Path(path) / name
     strange.parent.mkdir(exist_ok=True)
     strange.touch()
-    with pytest.raises(DataLossError, match=DAMAGES[name]):
-        make_dispatcher(work_dir=work)
-    strange.unlink()
-    make_worker(make_dispatcher(work_dir=work).target)
-    assert loaded(path) == list(range(1000))
+    dispatcher = make_dispatcher(work_dir=work)
+    check_failed(path, DAMAGES[name])
+    make_worker(dispatcher.target)
+    save(FINITE, f"{path} again", dispatcher)
+    assert loaded(f"{path} again") == list(range(1000))
 
 
 @pytest.mark.claim("6.4e")
-def test_a_folder_that_is_gone_keeps_a_dispatcher_from_starting(
+def test_a_folder_that_is_gone_ends_its_save_only(
     make_dispatcher: Any, make_worker: Any, tmp_path: Path, path: str
 ) -> None:
-    """When the folder of a running save is somewhere else the dispatcher says so; when it is back the save goes on."""
+    """When the folder of a running save was removed that save fails, in all later lives too, and the others go on."""
     work = str(tmp_path / "work")
     dispatcher = make_dispatcher(work_dir=work)
-    save(FINITE, path, dispatcher)
+    for one in (path, f"{path} too"):
+        save(FINITE, one, dispatcher)
     dispatcher.stop()
-    away = Path(path).rename(tmp_path / "away")
-    with pytest.raises(DataLossError, match="Found conflict: there is nothing in"):
-        make_dispatcher(work_dir=work)
-    away.rename(path)
+    Path(path).rename(tmp_path / "away")
+    dispatcher = make_dispatcher(work_dir=work)
+    check_failed(path, "Found conflict: there is nothing in")
+    dispatcher.stop()
     make_worker(make_dispatcher(work_dir=work).target)
-    assert loaded(path) == list(range(1000))
+    assert loaded(f"{path} too") == list(range(1000))
+    check_failed(path, "Found conflict: there is nothing in")
 
 
 @pytest.mark.claim("6.4a")

@@ -324,19 +324,100 @@ def test_a_save_that_has_ended_is_collected_later() -> None:
     office.feed(s.ChunkPublished(number, s.SaveChunk(0, 0, 1, 0, 4, 99)))
 
 
-def test_a_new_life_knows_what_to_check() -> None:
-    """From the facts of a former life follows what must be on the disk; of saves that have ended or failed nothing."""
+def successor_of(office: Office) -> Office:
+    """The same dispatcher in its next life, with the workers that it had."""
+    found = Office(workers=0)
+    for update in office.updates:
+        found.core.out.state.apply(update)
+    found.core.resume(0.0)
+    for worker in found.core.state.workers:
+        found.add_worker(worker)
+    return found
+
+
+def test_a_new_life_checks_the_folders_of_saves_once() -> None:
+    """What must be on the disk follows from the facts of a former life; of saves that have failed nothing."""
     office = Office()
     office.start()
     office.written(0, 4)
-    successor = DispatcherCore(1, durable=True)
-    successor.state.apply(u.RegisterDatasetUpdate("dataset", DESCRIPTION))
-    for update in office.updates[1:]:
-        successor.state.apply(update)
-    assert successor.saves.checks() == [s.CheckSave("/a", "run", 1, (s.SaveChunk(0, 0, 1, 0, 4, 99),))]
-    assert DispatcherCore(1, durable=True).saves.checks() == []
-    successor.state.apply(u.FailIterationUpdate(2000, "DataLossError", "gone"))
-    assert successor.saves.checks() == []
+    number = office.iteration.iteration
+    later = successor_of(office)
+    assert of(s.CheckSave, later.tick()) == [s.CheckSave(number, "/a", "run", (s.SaveChunk(0, 0, 1, 0, 4, 99),))]
+    assert of(s.CheckSave, later.tick(2 * RETRY)) == []
+    later.feed(s.SaveChecked(number, streams=1))
+    assert of(s.CheckSave, later.tick(2 * RETRY)) == []
+    office.hear(m.SaveFailed("w0", office.task.task, 1, "PipelineError", "no"))
+    found = successor_of(office).tick()
+    assert (of(s.CheckSave, found), len(of(s.FinishSave, found))) == ([], 1)
+
+
+def test_nothing_is_published_while_a_folder_is_checked() -> None:
+    """A chunk that counts meanwhile is acknowledged, and gets its name afterwards; the save does not end before."""
+    office = Office()
+    office.start()
+    office.written(0, 4)
+    later = successor_of(office)
+    number = later.iteration.iteration
+    later.tick()
+    found = later.written(4, 6)
+    assert (len(of(m.ChunkCommitted, found)), of(s.PublishChunk, found)) == (1, [])
+    later.ended(6)
+    assert of(s.FinishSave, later.tick()) == []
+    second = s.SaveChunk(0, 1, 1, 4, 6, 99)
+    assert later.feed(s.SaveChecked(number, streams=1)) == [s.PublishChunk(number, "/a", second)]
+    later.feed(s.ChunkPublished(number, second))
+    assert len(only(s.FinishSave, later.tick()).chunks) == 2
+
+
+def test_a_save_that_has_no_chunks_left_to_publish_ends_after_its_check() -> None:
+    """What was finished and not marked in a former life is marked once its folder was seen to be whole."""
+    office = Office()
+    office.start()
+    office.ended(0)
+    later = successor_of(office)
+    assert of(s.FinishSave, later.tick()) == []
+    later.feed(s.SaveChecked(later.iteration.iteration))
+    assert of(s.FinishSave, later.tick())
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        ({"conflict": "Found conflict: there is nothing in /a, where a save is running"}, "there is nothing in /a"),
+        ({"streams": 3}, "Found conflict: /a has stream_2, and the save has 1 streams"),
+    ],
+)
+def test_a_conflict_ends_one_save_and_nothing_else(found: dict[str, Any], text: str) -> None:
+    """The save fails with the reason and the remedy, for good; the journal remembers it, and other jobs go on."""
+    office = Office()
+    office.start()
+    later = successor_of(office)
+    number = later.iteration.iteration
+    later.tick()
+    commands = later.feed(s.SaveChecked(number, **found))
+    assert only(c.Note, commands).level == "error"
+    failed = only(u.FailIterationUpdate, later.updates)
+    assert failed.error == "DataLossError"
+    assert text in failed.text
+    assert "Save again to another path" in failed.text
+    finish = only(s.FinishSave, later.tick())
+    assert (finish.run, finish.error, finish.text) == ("run", "DataLossError", failed.text)
+    later.feed(s.SaveFinished(number))
+    assert later.updates[-1] == u.EndSaveUpdate(number)
+    assert later.feed(s.SaveChecked(number)) == [], "a late answer changes nothing"
+    assert of(m.SaveStarted, later.start(structs.replace(ASK, path="/b", run="b")))
+
+
+def test_a_folder_that_is_out_of_reach_is_checked_again() -> None:
+    """A file system that does not answer yet ends nothing: it is said, and tried again later."""
+    office = Office()
+    office.start()
+    later = successor_of(office)
+    later.tick()
+    [note] = later.feed(s.SaveChecked(later.iteration.iteration, error="no route to host"))
+    assert note.text == "/a can not be looked at, trying again: no route to host"
+    assert of(s.CheckSave, later.tick()) == []
+    assert of(s.CheckSave, later.tick(RETRY))
 
 
 def test_the_facts_of_a_save_can_be_written_down_anew() -> None:

@@ -1,7 +1,8 @@
-"""Facts about the dispatcher's files of saves, and about what it does not accept on a disk when it begins anew."""
+"""Facts about the dispatcher's files of saves, and about what it does not accept in one when it begins anew."""
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import pytest
 from zmqdata.commands import saves as s
 from zmqdata.dispatcher import savefolders
 from zmqdata.dispatcher.savefolders import SaveFolders, check_save, prepare_save, publish_chunk, write_marker
-from zmqdata.errors import DataLossError
 from zmqdata.manifests import chunk_path, is_done, read_manifest, read_save, read_save_error, uncommitted_path
+from zmqdata.savestatus import progress_of
 from zmqdata.specs import TensorSpec, encode_spec
 
 SPEC = encode_spec(TensorSpec((), np.int64))
@@ -32,8 +33,8 @@ def write(path: str, chunk: s.SaveChunk, content: bytes = b"1234") -> None:
     file.write_bytes(content)
 
 
-def check(path: str, *chunks: s.SaveChunk, streams: int = 1) -> None:
-    check_save(s.CheckSave(path, "run", streams, chunks))
+def check(path: str, *chunks: s.SaveChunk, run: str = "run") -> s.SaveChecked:
+    return check_save(s.CheckSave(2000, path, run, chunks))
 
 
 def test_a_folder_is_prepared_once(tmp_path: Path) -> None:
@@ -61,6 +62,13 @@ def test_a_client_chooses_no_file_systems_within_others(monkeypatch: pytest.Monk
     monkeypatch.setattr(savefolders, "begin_save", lambda *told: pytest.fail("it was opened"))
     refused = prepare_save(s.PrepareSave(path, "run", None, None, -2))
     assert (refused.error, "names several" in refused.text) == ("InvalidArgumentError", True)
+
+
+def test_nothing_is_saved_to_the_memory_of_a_process(tmp_path: Path) -> None:
+    """What one process writes to memory:// no other finds, nor itself in its next life; that is told at the call."""
+    refused = prepare_save(s.PrepareSave("memory://bucket/save", "run", None, None, -2))
+    assert refused.error == "InvalidArgumentError"
+    assert "memory://bucket/save only the process finds that wrote it: name a folder" in refused.text
 
 
 def test_publishing_twice_changes_nothing(tmp_path: Path) -> None:
@@ -132,73 +140,91 @@ def test_a_new_life_publishes_what_was_not(tmp_path: Path) -> None:
     for chunk in (ONE, TWO, s.SaveChunk(0, 0, 9, 3, 4, 4)):
         write(path, chunk)
     publish_chunk(s.PublishChunk(2000, path, ONE))
-    check(path, ONE, TWO)
-    check(path, ONE, TWO)
+    for _ in range(2):
+        assert check(path, ONE, TWO) == s.SaveChecked(2000, streams=1)
     assert sorted(one.name for one in (tmp_path / "save" / "chunks").iterdir()) == ["chunk_0_0_5", "chunk_0_1_3"]
 
 
 @pytest.mark.parametrize("name", ["stream_", "stream_x", "stream_-1"])
-def test_a_bad_stream_name_keeps_a_dispatcher_from_starting(tmp_path: Path, name: str) -> None:
+def test_a_bad_stream_name_is_a_conflict(tmp_path: Path, name: str) -> None:
     """A folder among the streams that is none was made by somebody else."""
     path = begun(tmp_path)
     (tmp_path / "save" / "streams" / name).mkdir(parents=True)
-    with pytest.raises(DataLossError, match="Can't parse"):
-        check(path)
+    assert check(path).conflict == f"Can't parse the name {name!r}. Expected stream_<stream>"
 
 
-def test_a_stream_out_of_bounds_keeps_a_dispatcher_from_starting(tmp_path: Path) -> None:
-    """A stream that the journal does not know means that the journal is not of this save."""
+def test_the_streams_of_a_folder_are_counted(tmp_path: Path) -> None:
+    """How many there must be is told, whichever of them have a folder by now."""
     path = begun(tmp_path)
+    assert check(path) == s.SaveChecked(2000, streams=0)
     (tmp_path / "save" / "streams" / "stream_1").mkdir(parents=True)
-    check(path, streams=2)
-    with pytest.raises(DataLossError, match=r"Found conflict: .* has stream_1, and the save has 1 streams"):
-        check(path, streams=1)
+    assert check(path) == s.SaveChecked(2000, streams=2)
 
 
 @pytest.mark.parametrize("name", ["chunk_", "chunk_x_0_1", "chunk_0_-1_1", "chunk_0_0_x"])
-def test_a_bad_chunk_name_keeps_a_dispatcher_from_starting(tmp_path: Path, name: str) -> None:
+def test_a_bad_chunk_name_is_a_conflict(tmp_path: Path, name: str) -> None:
     """A file among the chunks that is none was made by somebody else."""
     path = begun(tmp_path)
     chunks = tmp_path / "save" / "chunks"
     chunks.mkdir()
     (chunks / name).touch()
-    with pytest.raises(DataLossError, match="Expected chunk_<stream>_<chunk>_<num_elements>"):
-        check(path)
+    assert "Expected chunk_<stream>_<chunk>_<num_elements>" in check(path).conflict
 
 
-def test_a_chunk_that_was_never_committed_keeps_a_dispatcher_from_starting(tmp_path: Path) -> None:
+def test_a_chunk_that_was_never_committed_is_a_conflict(tmp_path: Path) -> None:
     """A chunk that is published and not in the journal means that the journal is too old, or another one."""
     path = begun(tmp_path)
     write(path, ONE)
     publish_chunk(s.PublishChunk(2000, path, ONE))
-    with pytest.raises(DataLossError, match=r"Found conflict: .* has chunk_0_0_5, which was never committed"):
-        check(path)
+    assert check(path).conflict == f"Found conflict: {path} has chunk_0_0_5, which was never committed"
 
 
-def test_a_chunk_twice_keeps_a_dispatcher_from_starting(tmp_path: Path) -> None:
+def test_a_chunk_twice_is_a_conflict(tmp_path: Path) -> None:
     """Two chunks for one place contradict each other."""
     path = begun(tmp_path)
     write(path, ONE)
     check(path, ONE)
     (tmp_path / "save" / "chunks" / "chunk_0_0_6").touch()
-    with pytest.raises(DataLossError, match="Found duplicate chunk"):
-        check(path, ONE)
+    assert "Found duplicate chunk" in check(path, ONE).conflict
 
 
-def test_a_missing_chunk_keeps_a_dispatcher_from_starting(tmp_path: Path) -> None:
+def test_a_missing_chunk_is_a_conflict(tmp_path: Path) -> None:
     """A chunk that counts and is nowhere on the disk is lost."""
     path = begun(tmp_path)
-    with pytest.raises(DataLossError, match="Found missing chunk"):
-        check(path, ONE)
+    assert "Found missing chunk" in check(path, ONE).conflict
 
 
-def test_another_save_in_the_folder_keeps_a_dispatcher_from_starting(tmp_path: Path) -> None:
+def test_another_save_in_the_folder_is_a_conflict(tmp_path: Path) -> None:
     """A folder that is gone, or that of another save, is not the one that the journal means."""
-    with pytest.raises(DataLossError, match="Found conflict: there is nothing in"):
-        check(str(tmp_path / "save"))
+    assert "Found conflict: there is nothing in" in check(str(tmp_path / "save")).conflict
     path = begun(tmp_path)
-    with pytest.raises(DataLossError, match="Found conflict: there is another save in"):
-        check_save(s.CheckSave(path, "other", 1, ()))
+    assert "Found conflict: there is another save in" in check(path, run="other").conflict
+
+
+def test_a_folder_that_is_out_of_reach_is_no_conflict(tmp_path: Path) -> None:
+    """What keeps a file system from answering may pass: the reason is told, so that it is tried again."""
+    path = str(tmp_path / "loop")
+    os.symlink(path, path)
+    found = check(path)
+    assert (found.conflict, "Too many levels of symbolic links" in found.error) == ("", True)
+
+
+def test_the_marker_of_a_failed_save_is_not_put_into_the_folder_of_another(tmp_path: Path) -> None:
+    """Whoever saves where a folder was removed keeps what it writes, and its readers hear of no failure."""
+    path = begun(tmp_path)
+    write(path, ONE)
+    failed = s.FinishSave(2000, path, "before", None, error="DataLossError", text="no")
+    assert write_marker(failed) == s.SaveFinished(2000)
+    assert read_save_error(path) is None
+    assert publish_chunk(s.PublishChunk(2001, path, ONE)).error == ""
+
+
+def test_a_folder_that_was_removed_says_why_its_save_failed(tmp_path: Path) -> None:
+    """The marker alone is there then; another save to the path is refused, as after every failure."""
+    path = str(tmp_path / "save")
+    assert write_marker(s.FinishSave(2000, path, "run", None, error="DataLossError", text="gone")).error == ""
+    assert progress_of(path).line == f"{path}: failed, 0 elements in 0 chunks of 0 streams: DataLossError: gone"
+    assert prepare_save(s.PrepareSave(path, "other", None, None, -2)).error == "AlreadyExistsError"
 
 
 def test_commands_are_answered_from_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,16 +235,17 @@ def test_commands_are_answered_from_threads(tmp_path: Path, monkeypatch: pytest.
 
     def report(event: object) -> None:
         answers.append(event)
-        if len(answers) == 3:
+        if len(answers) == 4:
             done.set()
 
     folders, path = SaveFolders(report), str(tmp_path / "save")
     folders.prepare(s.PrepareSave(path, "run", None, None, -2))
     folders.publish(s.PublishChunk(2000, path, ONE))
+    folders.check(s.CheckSave(2000, path, "run", ()))
     folders.finish(s.FinishSave(2000, path, "run", None))
     assert done.wait(30)
     folders.close()
-    assert [type(one) for one in answers] == [s.SavePrepared, s.ChunkPublished, s.SaveFinished]
+    assert [type(one) for one in answers] == [s.SavePrepared, s.ChunkPublished, s.SaveChecked, s.SaveFinished]
 
 
 def test_chunks_of_two_structures_are_no_save(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from zmqdata import Dataset, LocalCluster, distributed_save
+from zmqdata.errors import DataLossError
 from zmqdata.files import LOCAL
 from zmqdata.manifests import committed_chunks, is_done, read_manifest
 from zmqdata.testing.cluster import await_condition, descendants
@@ -92,3 +93,21 @@ def test_a_killed_dispatcher_goes_on_with_the_save(tmp_path: Path) -> None:
         await_condition(lambda: is_done(str(saved)), 60.0, "the end of the save")
     seen = Counter(int(x) for x, _ in Dataset.load(str(saved)))
     assert seen == Counter(range(COUNT))
+
+
+@pytest.mark.timeout(120)
+def test_a_folder_that_was_removed_does_not_keep_a_dispatcher_from_beginning_anew(tmp_path: Path) -> None:
+    """Of two running saves the one whose folder is gone when the dispatcher was killed fails, and the other ends."""
+    saved, removed, survived = tmp_path / "saved", tmp_path / "removed", tmp_path / "survived"
+    with LocalCluster(2, work_dir=str(tmp_path / "work"), **OPTIONS) as cluster:
+        for path in (saved, removed):
+            distributed_save(Dataset.range(COUNT).map(slow_until(survived)), str(path), cluster.target)
+            await_condition(partial(has_chunks, path, 1), 30.0, "a chunk that counts")
+        cluster.dispatcher.kill()
+        removed.rename(tmp_path / "away")
+        cluster.dispatcher.restart()
+        with pytest.raises(DataLossError, match=r"Found conflict: there is .* in .*/removed.* Save again to another"):
+            list(Dataset.load(str(removed), wait=True))
+        survived.touch()
+        await_condition(lambda: is_done(str(saved)), 60.0, "the end of the save")
+    assert Counter(int(x) for x, _ in Dataset.load(str(saved))) == Counter(range(COUNT))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pytest
 
@@ -319,13 +318,19 @@ def test_servers_tell_what_they_save(store: Store, gate: Gate) -> None:
     wait_until(lambda: told() == [(path, 0, True), (path, 1, True)], "both streams are complete")
 
 
-def test_saves_go_wherever_fsspec_reaches(store: Store) -> None:
+def test_saves_go_wherever_fsspec_reaches(store: Store, tmp_path: Path) -> None:
     """A URL does as well as a folder, for saving, loading and waiting."""
-    fsspec.filesystem("memory").store.clear()
-    store.path = "memory://bucket/saved"
+    store.path = f"file://{tmp_path}/bucket/saved"
     store.save(Dataset.range(100))
     assert sorted(map(int, Dataset.load(store.path, wait=True))) == list(range(100))
     assert sorted(map(int, store.saved())) == list(range(100))
+
+
+def test_the_memory_of_a_process_is_no_place_for_a_save(store: Store) -> None:
+    """What workers write to memory:// the dispatcher does not find, nor any other process: that is told at the call."""
+    store.path = "memory://bucket/saved"
+    with pytest.raises(InvalidArgumentError, match="memory://bucket/saved only the process finds that wrote it"):
+        store.save(Dataset.range(3))
 
 
 def test_a_protocol_that_nobody_knows_is_told(store: Store) -> None:

@@ -64,15 +64,25 @@ class ChunkPublished:
 
 @dataclass(frozen=True, slots=True)
 class CheckSave:
-    """Command, before anything else in a new life: hold the disk against what is known, and finish what was begun.
+    """Command, in a new life: hold the folder of a save against what is known, and publish what was not.
 
-    Nothing answers: a dispatcher whose saves are not as it left them does not start.
+    Answered by ``SaveChecked``. No chunk of the save is published by anybody else meanwhile.
     """
 
+    iteration: int
     path: str
     run: str
-    streams: int
     chunks: tuple[SaveChunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveChecked:
+    """Event: how many streams the folder of a save has room for; or a conflict, or why it could not be looked at."""
+
+    iteration: int
+    streams: int = 0
+    conflict: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)

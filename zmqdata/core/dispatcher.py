@@ -141,8 +141,7 @@ class DispatcherCore:
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
         self._applied: dict[str, float] = {}
         self._ticked: float | None = None
-        self._asked: float = 0.0
-        self._collected: float = 0.0
+        self._asked = self._collected = 0.0
         self._handlers: dict[type[Any], Callable[[c.Peer, Any, float], None]] = {
             m.RegisterDataset: self.datasets.register,
             m.StorePiece: self.datasets.parts.store_piece,
@@ -171,6 +170,7 @@ class DispatcherCore:
             c.PartLost: lambda event, now: self.datasets.parts.lost(event.digest),
             s.SavePrepared: self.saves.prepared,
             s.ChunkPublished: self.saves.published,
+            s.SaveChecked: self.saves.checked,
             s.SaveFinished: self.saves.finished,
         }
 
@@ -189,6 +189,7 @@ class DispatcherCore:
         for worker in state.workers:
             self.workers.expect(worker, now, patience)
         self.hosting.resume()
+        self.saves.resume()
         self.jobs.resume(now, self.times.client_timeout)
         if state.life > 1:
             self.out.note(

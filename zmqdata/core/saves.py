@@ -36,6 +36,10 @@ from zmqdata.specs import INFINITE_CARDINALITY
 
 STAFF_INTERVAL = 0.5
 RETRY = 5.0
+CHANGED = (
+    "While the dispatcher was away its folder was removed or changed, or its disk was not mounted again. Save again to "
+    "another path, and leave its folder alone until the save is done"
+)
 
 
 def job_of(path: str) -> str:
@@ -48,11 +52,12 @@ class Ending:
     """What is not durable of a running save.
 
     ``unpublished``: chunks that count and have no final name yet. ``due``: when the marker may be asked for; infinite
-    while it is being written.
+    while it is being written. ``check_due``: the same of a check of the folder; None when none is due any more.
     """
 
     unpublished: set[s.SaveChunk] = field(default_factory=set)
     due: float = 0.0
+    check_due: float | None = None
 
 
 class Saves:
@@ -175,8 +180,10 @@ class Saves:
         self.out.commit(u.CommitChunkUpdate(task.task, *written, message.spec))
         iteration = self.out.state.iterations[task.iteration]
         chunk = _described(task, len(task.chunks) - 1, task.chunks[-1])
-        self._ending(iteration).unpublished.add(chunk)
-        self.out.commands.append(s.PublishChunk(iteration.iteration, _path(iteration), chunk))
+        ending = self._ending(iteration)
+        ending.unpublished.add(chunk)
+        if ending.check_due is None:  # the check would take it for one that nobody has committed
+            self.out.commands.append(s.PublishChunk(iteration.iteration, _path(iteration), chunk))
         if task.settled:
             self.hosting.settle(task)
 
@@ -212,7 +219,11 @@ class Saves:
         self._staffed = now if staff else self._staffed
         for iteration in self._running():
             ending = self._ending(iteration)
-            over = iteration.failure is not None or (iteration.finished and not ending.unpublished)
+            checked = ending.check_due is None
+            over = iteration.failure is not None or (iteration.finished and not ending.unpublished and checked)
+            if ending.check_due is not None and now >= ending.check_due and not over:
+                ending.check_due = inf
+                self.out.commands.append(self._check(iteration))
             if over and now >= ending.due:
                 ending.due = inf
                 self.out.commands.append(self._finish(iteration))
@@ -250,14 +261,36 @@ class Saves:
 
     # --- a dispatcher begins anew
 
-    def checks(self) -> list[s.CheckSave]:
-        """What the shell holds against the disk before anything else, when there is a journal from before."""
-        found = []
+    def resume(self) -> None:
+        """Has the folders of a former life's saves looked at, beside everything else: one may be slow, or gone."""
         for iteration in self._running():
-            save = iteration.job.save
-            if save is not None and iteration.failure is None:
-                found.append(s.CheckSave(save.path, save.run, len(iteration.tasks), tuple(_chunks(iteration))))
-        return found
+            self._ending(iteration).check_due = 0.0
+
+    def _check(self, iteration: Iteration) -> s.CheckSave:
+        save = iteration.job.save
+        assert save is not None
+        return s.CheckSave(iteration.iteration, save.path, save.run, tuple(_chunks(iteration)))
+
+    def checked(self, event: s.SaveChecked, now: float) -> None:
+        """Goes on with a save whose folder is as it was left; ends one that anybody has changed, and no other."""
+        iteration = self.out.state.iterations.get(event.iteration)
+        if iteration is None or iteration.saving is None or iteration.saving.ended:
+            return
+        ending, path = self._ending(iteration), _path(iteration)
+        if event.error:
+            ending.check_due = now + RETRY
+            self.out.note("error", f"{path} can not be looked at, trying again: {event.error}")
+            return
+        ending.check_due = None
+        conflict = event.conflict
+        if event.streams > len(iteration.tasks):
+            there, known = f"stream_{event.streams - 1}", len(iteration.tasks)
+            conflict = f"Found conflict: {path} has {there}, and the save has {known} streams"
+        if conflict:
+            self._fail(iteration, DataLossError, f"{conflict}. {CHANGED}")
+        elif iteration.failure is None:
+            chunks = sorted(ending.unpublished, key=lambda chunk: (chunk.stream, chunk.number))
+            self.out.commands += [s.PublishChunk(iteration.iteration, path, chunk) for chunk in chunks]
 
     def _ending(self, iteration: Iteration) -> Ending:
         return self._endings.setdefault(iteration.iteration, Ending())

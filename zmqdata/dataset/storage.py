@@ -14,7 +14,7 @@ from zmqdata.dataset.parts import D, Part
 from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 from zmqdata.files import is_url, whole_path
 from zmqdata.iterators import known_spec
-from zmqdata.iterators.loading import Waiting
+from zmqdata.iterators.loading import Waiting, raised
 from zmqdata.iterators.stored import save_elements
 from zmqdata.manifests import already_saved, is_done, read_manifest, read_save, read_save_error
 from zmqdata.pipelines import fingerprint
@@ -172,15 +172,17 @@ def _saved(folder: str, wait: bool) -> nodes.Load | nodes.LoadGrowing:
 
 
 def _present(folder: str, wait: bool) -> nodes.Load | nodes.LoadGrowing:
-    description = read_save(folder)
-    if description is not None and not is_done(folder):
-        error = read_save_error(folder)
-        if error is not None and not wait:
-            raise ValueError(
-                f"Failed to load the dataset at {folder}. The save job failed to write it. {error.error}: "
-                f"{error.text}. Remove the folder, repair the pipeline (or let map(on_error='skip') leave such "
-                "elements out), and save again"
-            )
+    description, done = read_save(folder), is_done(folder)
+    error = None if done else read_save_error(folder)
+    if error is not None and not wait:
+        raise ValueError(
+            f"Failed to load the dataset at {folder}. The save job failed to write it. {error.error}: "
+            f"{error.text}. Remove the folder, repair the pipeline (or let map(on_error='skip') leave such "
+            "elements out), and save again"
+        )
+    if error is not None and description is None:  # its folder was removed while it ran: there is nothing to wait for
+        raise raised(error)
+    if description is not None and not done:
         if not wait:
             raise NotFoundError(
                 f"The dataset at {folder} is not saved to its end yet. load(path, wait=True) reads it as it is written"

@@ -59,6 +59,10 @@ class SaveFolders:
         """Gives a chunk its final name."""
         self._submit(publish_chunk, command)
 
+    def check(self, command: s.CheckSave) -> None:
+        """Holds the folder of a save against the journal."""
+        self._submit(check_save, command)
+
     def finish(self, command: s.FinishSave) -> None:
         """Writes the marker that ends a save."""
         self._submit(write_marker, command)
@@ -73,10 +77,9 @@ class SaveFolders:
 
 def prepare_save(command: s.PrepareSave) -> s.SavePrepared:
     """Makes the folder of a save, unless something is saved there."""
-    if "::" in command.path:
-        # Some file systems of fsspec that stand on others open what a client names as a template, or an archive.
-        text = f"A save goes to one file system, and {command.path} names several: name the folder without '::'"
-        return s.SavePrepared(command.path, command.run, InvalidArgumentError.__name__, text)
+    objection = _objection(command.path)
+    if objection:
+        return s.SavePrepared(command.path, command.run, InvalidArgumentError.__name__, objection)
     spec = None if command.spec is None else b64encode(command.spec).decode()
     try:
         begin_save(command.path, SaveDescription(command.run, command.compression, spec, command.cardinality))
@@ -86,6 +89,19 @@ def prepare_save(command: s.PrepareSave) -> s.SavePrepared:
         text = f"The dispatcher can not make the folder {command.path}: {error}"
         return s.SavePrepared(command.path, command.run, NotFoundError.__name__, text)
     return s.SavePrepared(command.path, command.run)
+
+
+def _objection(path: str) -> str:
+    """Why nothing can be saved to a path, whatever is there."""
+    if "::" in path:
+        # Some file systems of fsspec that stand on others open what a client names as a template, or an archive.
+        return f"A save goes to one file system, and {path} names several: name the folder without '::'"
+    if path.startswith("memory://"):
+        return (
+            f"A save goes where dispatcher and workers find each other's files, and what is written to {path} only "
+            "the process finds that wrote it: name a folder, or a URL of something that all of them reach"
+        )
+    return ""
 
 
 def publish_chunk(command: s.PublishChunk) -> s.ChunkPublished:
@@ -114,16 +130,26 @@ def _publish(files: Files, path: str, chunk: s.SaveChunk) -> None:
 
 
 def write_marker(command: s.FinishSave) -> s.SaveFinished:
-    """Ends a save: with a manifest and ``DONE``, or with ``ERROR``."""
+    """Ends a save: with a manifest and ``DONE``, or with ``ERROR``. What others save in the same place is theirs."""
     try:
         failed = _failure_of(command)
-        if failed is not None:
+        if _is_anothers(command.path, command.run):
+            log.error("%s has no marker of the save that ended: another save has the folder now", command.path)
+        elif failed is not None:
             fail_save(command.path, failed)
         else:
             finish_save(command.path, _manifest(command))
     except Exception as error:  # a full disk, perhaps: it is tried again
         return s.SaveFinished(command.iteration, str(error) or type(error).__name__)
     return s.SaveFinished(command.iteration)
+
+
+def _is_anothers(path: str, run: str) -> bool:
+    try:
+        there = read_save(path)
+    except DataServiceError:  # damaged: whoever saves there cannot read it either
+        return False
+    return there is not None and there.run != run
 
 
 def _failure_of(command: s.FinishSave) -> SaveError | None:
@@ -154,25 +180,28 @@ def _manifest(command: s.FinishSave) -> Manifest:
     return Manifest(command.run, command.compression, None, tuple(chunks), specs, splittable=True)
 
 
-def check_save(command: s.CheckSave) -> None:
-    """Holds the folder of a running save against what the dispatcher knows, and publishes what was not.
+def check_save(command: s.CheckSave) -> s.SaveChecked:
+    """Holds the folder of a running save against what the dispatcher knows, and publishes what was not."""
+    try:
+        return s.SaveChecked(command.iteration, _check(command))
+    except DataServiceError as error:
+        return s.SaveChecked(command.iteration, conflict=str(error))
+    except Exception as error:  # a file system that is out of reach, perhaps: it is tried again
+        return s.SaveChecked(command.iteration, error=str(error) or type(error).__name__)
 
-    Raises:
-        DataLossError: something is missing, or there that nobody wrote.
-    """
+
+def _check(command: s.CheckSave) -> int:
+    """How many streams there is room for. Raises DataLossError: something is missing, or there that nobody wrote."""
     files = files_of(command.path)
     description = read_save(command.path)
     if description is None or description.run != command.run:
         there = "nothing" if description is None else "another save"
         raise DataLossError(f"Found conflict: there is {there} in {command.path}, where a save is running")
-    for name in files.names(f"{command.path}/{STREAMS}"):
-        if parse_stream(name) >= command.streams:
-            raise DataLossError(
-                f"Found conflict: {command.path} has {name}, and the save has {command.streams} streams"
-            )
+    streams = [parse_stream(name) for name in files.names(f"{command.path}/{STREAMS}")]
     known = {name_of(chunk) for chunk in command.chunks}
     for chunk_name in committed_chunks(files, command.path):
         if chunk_name not in known:
             raise DataLossError(f"Found conflict: {command.path} has {chunk_name}, which was never committed")
     for chunk in command.chunks:
         _publish(files, command.path, chunk)
+    return max(streams, default=-1) + 1

@@ -31,7 +31,7 @@ from zmqdata.core.saves import job_of
 from zmqdata.dispatcher.journalfile import WorkDirLock
 from zmqdata.dispatcher.listings import Listings
 from zmqdata.dispatcher.records import Records
-from zmqdata.dispatcher.savefolders import SaveFolders, check_save
+from zmqdata.dispatcher.savefolders import SaveFolders
 from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.endpoints import split_address
@@ -137,6 +137,7 @@ class DispatcherShell:
             c.ListFiles: self._listings.begin,
             s.PrepareSave: self._saves.prepare,
             s.PublishChunk: self._saves.publish,
+            s.CheckSave: self._saves.check,
             s.FinishSave: self._saves.finish,
         }
         self.records: Records | None = None
@@ -146,8 +147,6 @@ class DispatcherShell:
             )
             closing(self.records.close)
             self.records.take_up(time.monotonic())
-            for check in self.core.saves.checks():
-                check_save(check)
 
     def say_goodbye(self) -> None:
         """Nothing to say: peers go on without a dispatcher and wait for the next one."""

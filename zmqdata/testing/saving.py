@@ -57,6 +57,15 @@ class SavedFolder:
             self.world.laws.fail(f"chunk {chunk} counts and is not there: {names}")
         self.chunks[place] = names
 
+    def check(self, command: s.CheckSave) -> s.SaveChecked:
+        """Publishes what a former life had not; everything that is published must count by then."""
+        strange = self.chunks.keys() - {(one.stream, one.number) for one in command.chunks}
+        if strange:
+            self.world.laws.fail(f"{sorted(strange)} are published, and the dispatcher does not know of them")
+        for chunk in command.chunks:
+            self.publish(chunk)
+        return s.SaveChecked(command.iteration, max((one[0] for one in self.written), default=-1) + 1)
+
     def finish(self, command: s.FinishSave) -> s.SaveFinished:
         """Writes the marker: again, and alike, in another life only, which may not know that it is there."""
         ending = ("ERROR" if command.error else "DONE", command.chunks, self.world.dispatcher)
@@ -78,6 +87,8 @@ class SavingDispatcher(SimulatedDispatcher):
             self._later(lambda: folder.prepare(command))
         elif isinstance(command, s.PublishChunk):
             self._later(lambda: self._publish(command))
+        elif isinstance(command, s.CheckSave):
+            self._later(lambda: folder.check(command))
         elif isinstance(command, s.FinishSave):
             self._later(lambda: folder.finish(command))
         else:
@@ -189,9 +200,6 @@ class SavingWorld(World):
     def _make_dispatcher(self) -> SavingDispatcher:
         core = DispatcherCore(self.seed, self.times, durable=True)
         dispatcher = SavingDispatcher(self, DISPATCHER, core)
-        for check in core.saves.checks():
-            for chunk in check.chunks:
-                self.folder.publish(chunk)
         source = IndexSplits(self.pipeline.splits)
         description = m.DatasetDescription("d" * 64, "fingerprint", (source,), "", None, -2, None, "3.11", "0")
         dispatcher.feed(c.Received("somebody", m.RegisterDataset("request", DATASET, description, b"pipeline")))
