@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+import os
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
 
-from zmqdata.errors import AlreadyExistsError, UnimplementedError
+from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, UnimplementedError
 from zmqdata.files import LOCAL, files_of, is_url, read, whole_path
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "url", "memory"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty folder, on this machine or in fsspec's memory."""
     if request.param == "local":
         yield str(tmp_path / "deep" / "folder")
+        return
+    if request.param == "url":
+        yield f"file://{tmp_path}/deep/folder"
         return
     yield "memory://deep/folder"
     filesystem = fsspec.filesystem("memory")
@@ -69,6 +74,45 @@ def test_folders_are_removed_whole(folder: str) -> None:
     files.remove_folder(f"{folder}/sub")
     files.remove_folder(f"{folder}/sub")
     assert files.size(f"{folder}/sub/a") is None
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def listening(path: Path) -> None:
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(os.fspath(path))
+    server.close()
+
+
+def zeros(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("mode", ["rb", "wb"])
+@pytest.mark.parametrize("protocol", ["", "file://", "local://"])
+@pytest.mark.parametrize("make", [fifo, listening, zeros, Path.mkdir])
+def test_what_is_no_file_is_not_opened(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make: Callable[[Path], None], protocol: str, mode: str
+) -> None:
+    """A pipe, socket, device or folder is an error that names it, and keeps nobody waiting; none stays open."""
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    make(Path("a"))
+    path = f"{protocol}{tmp_path}/a"
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(FailedPreconditionError, match=rf"{tmp_path}/a should be a file, and is a pipe.* Remove it"):
+        files_of(path).open(path, mode)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_files_have_the_rights_that_the_user_gives(folder: str, tmp_path: Path) -> None:
+    """What is written can be read by those whom the umask lets, and run by nobody."""
+    files_of(folder).replace(f"{folder}/a", b"")
+    mask = os.umask(0)
+    os.umask(mask)
+    for path in tmp_path.rglob("a"):
+        assert path.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
 def test_paths_mean_the_same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from zmqdata.blocks import BlockBuilder, Compression, DecodedBlock, decode_block
-from zmqdata.errors import DataLossError, ProtocolError
+from zmqdata.errors import DataLossError, FailedPreconditionError, ProtocolError
 from zmqdata.files import files_of
 from zmqdata.manifests import Chunk
 
@@ -171,7 +171,7 @@ class ChunkReader:
             block = read_block(self._file)
             if block is None:
                 self._check_count(chunk)
-        except (DataLossError, OSError) as error:
+        except (DataLossError, FailedPreconditionError, OSError) as error:
             self._next_chunk()
             raise DataLossError(
                 f"{os.path.join(self._folder, chunk.name)} is damaged: {error}. Remove the folder and make it again"

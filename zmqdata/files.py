@@ -6,12 +6,14 @@ Only what saving and loading need. What is in the files belongs to ``chunks`` an
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
+import stat
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Protocol, cast
 
-from zmqdata.errors import AlreadyExistsError, UnimplementedError
+from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, UnimplementedError
 
 
 class Files(Protocol):
@@ -51,13 +53,34 @@ def read(files: Files, path: str, most: int = -1) -> bytes:
         return file.read(most)
 
 
+def _regular(path: str, flags: int) -> int:
+    """Opens a file for ``open``. Whatever else has its name is waited for by nobody, as a pipe would be for ever."""
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.EISDIR):  # a socket or a pipe that nobody reads; a folder to be written
+            raise FailedPreconditionError(_no_file(path)) from None
+        raise
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise FailedPreconditionError(_no_file(path))
+
+
+def _no_file(path: str) -> str:
+    return (
+        f"{path} should be a file, and is a pipe, a device, a socket or a folder: nothing of ours makes one there. "
+        "Remove it, or name another folder"
+    )
+
+
 class LocalFiles:
     """Files that this machine has, mounted ones included."""
 
     def open(self, path: str, mode: str) -> BinaryIO:
         if "w" in mode:
             self._make_folder(path)
-        return cast(BinaryIO, open(path, mode))
+        return cast(BinaryIO, open(path, mode, opener=_regular))
 
     def _make_folder(self, path: str) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -182,6 +205,13 @@ class RemoteFiles:
 LOCAL = LocalFiles()
 
 
+class FileURLs(RemoteFiles):
+    """Files that this machine has, by URLs: opened as those with plain paths are, which fsspec does not."""
+
+    def open(self, path: str, mode: str) -> BinaryIO:
+        return LOCAL.open(self._filesystem._strip_protocol(path), mode)
+
+
 def is_url(path: str) -> bool:
     """Whether a path is for fsspec.
 
@@ -214,6 +244,7 @@ def files_of(path: str) -> Files:
         return LOCAL
     try:
         import fsspec
+        from fsspec.implementations.local import LocalFileSystem
 
         filesystem, _ = fsspec.core.url_to_fs(path)
     except ImportError as error:
@@ -222,4 +253,4 @@ def files_of(path: str) -> Files:
             "'zmqdata[fsspec]'`, and what fsspec needs for this protocol (s3fs, gcsfs, ...), on every worker and at "
             "the dispatcher too"
         ) from None
-    return RemoteFiles(filesystem)
+    return (FileURLs if isinstance(filesystem, LocalFileSystem) else RemoteFiles)(filesystem)

@@ -71,6 +71,17 @@ def test_nothing_is_saved_to_the_memory_of_a_process(tmp_path: Path) -> None:
     assert "memory://bucket/save only the process finds that wrote it: name a folder" in refused.text
 
 
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Where save.json can be no file nothing is saved, and what was being saved there has failed."""
+    os.mkfifo(tmp_path / "save.json")
+    path = str(tmp_path)
+    for one in (path, f"file://{path}"):
+        refused = prepare_save(s.PrepareSave(one, "run", None, None, -2))
+        assert refused.error == "FailedPreconditionError"
+        assert f"{path}/save.json should be a file" in refused.text
+        assert "should be a file" in check(one).conflict
+
+
 def test_publishing_twice_changes_nothing(tmp_path: Path) -> None:
     """A chunk gets its name once; asked again there is nothing to do."""
     path = begun(tmp_path)
