@@ -1,6 +1,7 @@
 """Which files match patterns: in this process, or in one that can be given up when a file system hangs.
 
-Runs as a program, too, with nothing but Python: patterns come as JSON, names go as JSON.
+Runs as a program, too, with nothing but Python, for the process whose number it is given: patterns come as JSON, and
+names go as JSON.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import glob
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterable
+from functools import partial
 
 
 def matching_files(patterns: Iterable[str]) -> list[str]:
@@ -27,5 +30,13 @@ def matching_files(patterns: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
+def _end_with(parent: int, *of_signal: object) -> None:
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 if __name__ == "__main__":
+    # Who was killed can give up nothing: once a second it is looked whether anybody waits.
+    signal.signal(signal.SIGALRM, partial(_end_with, int(sys.argv[1])))
+    signal.setitimer(signal.ITIMER_REAL, 1, 1)
     json.dump(matching_files(json.load(sys.stdin)), sys.stdout)

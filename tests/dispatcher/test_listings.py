@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from zmqdata.commands import FilesListed, ListFiles
 from zmqdata.dispatcher import listings
 from zmqdata.dispatcher.listings import AT_A_TIME, Listings
 from zmqdata.splits import FileSplits
-from zmqdata.testing.cluster import await_condition, descendants
+from zmqdata.testing.cluster import await_condition, descendants, is_running
 
 PATIENCE = 30.0
 
@@ -83,6 +84,28 @@ def test_who_hangs_holds_up_nobody(desk: Desk, hanging: Callable[[], None], monk
     assert sorted(one.iteration for one in told) == [7] * AT_A_TIME + [8]
     assert [one.error for one in told if one.iteration == 8] == [""]
     await_condition(lambda: set(descendants(os.getpid())) <= before, what="the end of the processes")
+
+
+ABANDONED = """
+import os, queue, sys
+from zmqdata.commands import ListFiles
+from zmqdata.dispatcher.listings import Listings
+from zmqdata.splits import FileSplits
+
+told = queue.SimpleQueue()
+Listings(told.put, lambda iteration: True).begin(ListFiles(7, 0, 2, FileSplits(("/**" * 8 + "/x",), False, None)))
+told.get()
+"""
+
+
+@pytest.mark.realprocess
+def test_a_listing_ends_with_its_dispatcher() -> None:
+    """One that was killed can give up nothing: what it had begun looks whether it is there."""
+    with subprocess.Popen([sys.executable, "-c", ABANDONED]) as process:
+        await_condition(lambda: descendants(process.pid), what="a listing that takes long")
+        [listing] = descendants(process.pid)
+        process.kill()
+    await_condition(lambda: not is_running(listing), what="its end")
 
 
 def test_patience_ends(desk: Desk, hanging: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:

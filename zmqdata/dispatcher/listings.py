@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -51,7 +52,7 @@ class Listings:
         deadline = time.monotonic() + PATIENCE
         # Nothing of the environment, and no package, has a say in it.
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            [sys.executable, "-I", "-S", matching.__file__],
+            [sys.executable, "-I", "-S", matching.__file__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
