@@ -123,11 +123,12 @@ def test_nobody_waits_for_a_consumer_that_was_to_the_end(goodbye: bool) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_clients_of_a_dispatcher_that_forgot_them_end_with_an_error(seed: int) -> None:
     """After a restart without a journal clients end within seconds, and the next ones read everything anew."""
-    world = World(seed, pipeline=SimulatedPipeline(splits=500))
+    world = World(seed, pipeline=SimulatedPipeline(splits=1000))
     for _ in range(3):
         world.add_worker()
     clients = [world.add_client() for _ in range(2)]
-    world.clock.advance(0.3)
+    world.run_until(lambda: all(client.core.opened for client in clients))
+    assert sum(client.taken for client in clients) < len(world.pipeline.names()), "they lack something"
     world.restart_dispatcher()
     world.run_until(lambda: world.all_done)
     assert [client.outcome for client in clients] == ["UnavailableError"] * 2
