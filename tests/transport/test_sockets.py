@@ -14,7 +14,7 @@ import pytest
 import zmq
 
 from zmqdata.testing.cluster import await_condition
-from zmqdata.transport import sockets
+from zmqdata.transport import keys, sockets
 
 
 class Deaf:
@@ -167,3 +167,13 @@ def test_who_dies_while_much_of_it_waits_takes_nobody_along(kind: str) -> None:
     lines += ["print('alive', flush=True)", "os._exit(0)"]
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=50)
     assert (done.stdout, done.returncode) == ("alive\n", 0), done.stderr
+
+
+@pytest.mark.parametrize(("near", "encrypts", "kept"), [(True, False, 256 << 10), (True, True, -1), (False, False, -1)])
+def test_little_waits_in_the_kernel_for_a_client_of_the_same_host(
+    context: zmq.Context[zmq.Socket[bytes]], near: bool, encrypts: bool, kept: int
+) -> None:
+    """What goes to a client of the same host stays in the cache until it is read; others have what the system gives."""
+    key = keys.new_key() if encrypts else None
+    push, _ = sockets.link_push(context, ["tcp://127.0.0.1:*"], "link", key, near)
+    assert push.get(zmq.SNDBUF) == kept

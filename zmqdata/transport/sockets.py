@@ -44,6 +44,10 @@ MOST_IO_THREADS = 4
 one for a second, and so does the end of ten thousand connections at once: each looks through the deadlines of all."""
 LEAST_IO_THREADS = 2
 """Those that wait for the one are not all, on one core, too."""
+NEAR_SEND_BYTES = 256 << 10
+"""What the kernel keeps of what is sent to a client on the same host. So little is still in the processor's nearest
+cache when the other side reads it; of the megabytes that the kernel would allow itself, nothing is.
+"""
 LINGER_MS = 1_000
 LINK_SILENCE_MS = 10_000
 RECONNECT_MS = 50
@@ -171,7 +175,11 @@ def _give_up_hosts(socket: zmq.Socket[bytes], silence_ms: int) -> None:
 
 
 def link_push(
-    context: zmq.Context[zmq.Socket[bytes]], endpoints: Iterable[str], domain: str, key: Key | None = None
+    context: zmq.Context[zmq.Socket[bytes]],
+    endpoints: Iterable[str],
+    domain: str,
+    key: Key | None = None,
+    near: bool = False,
 ) -> tuple[zmq.Socket[bytes], str]:
     """A PUSH for one link, bound to the first of the endpoints that is free; only its client passes the ZAP domain.
 
@@ -179,6 +187,7 @@ def link_push(
         endpoints: where it may be bound.
         domain: the name of the link.
         key: by which it encrypts; None: it only asks for the link's secret.
+        near: its client is on this host.
 
     Raises:
         OSError: none of the endpoints can be bound, or there are no sockets left; the text says why.
@@ -196,6 +205,8 @@ def link_push(
     if key is None:
         socket.set(zmq.PLAIN_SERVER, 1)
         _ask(socket, domain)
+        if near:  # not where a thread encrypts: while it does, the other side has what the kernel keeps
+            socket.set(zmq.SNDBUF, NEAR_SEND_BYTES)
     else:
         _serve(socket, key, domain)
     _give_up_hosts(socket, LINK_SILENCE_MS)

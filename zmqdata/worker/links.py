@@ -182,7 +182,7 @@ class LinkSockets:
                 reasons.append(f"over ipc: {error.strerror or error}")
         if "tcp" in transports:
             try:
-                return sockets.link_push(self._context, self._ports(), domain_of(link), self._key)
+                return sockets.link_push(self._context, self._ports(), domain_of(link), self._key, near)
             except (OSError, InvalidArgumentError) as error:
                 reasons.append(f"over tcp: {getattr(error, 'strerror', None) or error}{self._hint()}")
         raise OSError(errno.EADDRNOTAVAIL, "; ".join(reasons))
