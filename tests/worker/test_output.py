@@ -107,6 +107,36 @@ def test_blocks_of_few_elements_are_as_large_as_their_readers_like() -> None:
     assert [block.count for block in press.posted] == [2]
 
 
+SIZES = st.sampled_from([1, 8, 8, 8, 60_000, 150_528, 150_528, 1 << 20, BLOCK_BYTES, FEW_BYTES])
+
+
+@given(st.lists(SIZES, max_size=120), st.sampled_from([BLOCK_BYTES // 2, FEW_BYTES, 2 * FEW_BYTES]), st.integers(1, 80))
+def test_elements_made_together_lie_in_the_same_blocks(sizes: list[int], few_bytes: int, most: int) -> None:
+    """As they would if they had been made one by one, of whatever size, but for none at all."""
+    elements = [np.broadcast_to(np.uint8(0), size) for size in sizes]
+    apart, together = Press(block_elements=most), Press(block_elements=most)
+    for press in (apart, together):
+        press.output.few_bytes = few_bytes
+    apart.add(*elements)
+    together.output.fresh += elements
+    together.output.settle()
+    assert [(made.first, made.count) for made in together.posted] == [(made.first, made.count) for made in apart.posted]
+
+
+def test_images_are_put_into_a_block_together() -> None:
+    """A block that goes on beyond the bytes of small elements is no reason to look at each of them by itself."""
+    press, asked = Press(), []
+    press.output.few_bytes = 2 * FEW_BYTES
+    builder = press.output._lanes[0].builder
+    extend = builder.extend
+    builder.extend = lambda *arguments: asked.append(0) or extend(*arguments)
+    press.output.fresh += [np.zeros(150_000, np.uint8)] * (FEW_ELEMENTS - 1)
+    press.output.settle()
+    assert (builder.count, press.posted) == (FEW_ELEMENTS - 1, [])
+    assert builder.nbytes > BLOCK_BYTES
+    assert len(asked) <= 2  # the first element begins the block
+
+
 def test_another_structure_begins_another_block() -> None:
     """What does not fit into the block in the making is the first of the next one."""
     press = Press()

@@ -18,7 +18,7 @@ def long_for(seconds: float, size: int) -> int:
 
 @given(st.floats(1e-9, 10), st.integers(0, 1 << 30))
 def test_a_stride_is_short(seconds: float, size: int) -> None:
-    """It takes no more than a millisecond and 256 KB, but for a single element."""
+    """It takes no more than a millisecond and 2 MiB, but for a single element."""
     length = long_for(seconds, size)
     assert length == 1 or (length * seconds <= SECONDS and length * size <= BYTES)
     assert length <= LONGEST
@@ -27,6 +27,18 @@ def test_a_stride_is_short(seconds: float, size: int) -> None:
 def test_cheap_elements_are_made_many_at_once() -> None:
     """Of some that take a third of a microsecond, as many as may be."""
     assert long_for(3e-7, 8) == LONGEST
+
+
+@given(st.integers(0, 1 << 22), st.integers(-(1 << 22), 1 << 22))
+def test_a_stride_ends_where_there_is_no_room(size: int, room: int) -> None:
+    """Of elements as large as those before, the last one that is made is the one with which the room is used up."""
+    stride = Stride()
+    stride.length = 8
+    stride.end(8, 1e-4, 8 * size)
+    made = stride.within(room)
+    assert 1 <= made <= stride.length
+    assert not size or made == 1 or (made - 1) * size < room
+    assert made == stride.length or made * size >= room
 
 
 def test_a_pause_shortens_the_next_strides() -> None:

@@ -190,7 +190,8 @@ class Output:
                 if wanted and (self.definition.cache or isinstance(fresh[0], Failure)):
                     return False
                 builder = lane.builder
-                count = builder.extend(fresh[: min(wanted, self._most - builder.count)], self._full) if wanted else 0
+                most, full = self._room(builder.count)
+                count = builder.extend(fresh[: min(wanted, most)], full) if wanted else 0
                 if wanted and not count:
                     count = int(self._begin_block(lane, fresh[0]))
                     if not count:
@@ -201,6 +202,11 @@ class Output:
                 self._settled += count
                 self._emit_if_full(lane)
         return True
+
+    def _room(self, count: int) -> tuple[int, int]:
+        """How many elements a block of ``count`` may take, and up to how many bytes, before one looks if it is full."""
+        few, few_full = min(FEW_ELEMENTS, self._most), min(self.few_bytes, self._few_most)
+        return (few - count, few_full) if count < few else (self._most - count, min(self._full, few_full))
 
     def _begin_block(self, lane: Lane, element: object) -> bool:
         """Puts an element into a new block, unless it would have to be pickled. The lock is held."""

@@ -302,8 +302,8 @@ class TaskRunner:
         output, stride, clock = self._output, self._stride, self._states.clock
         cells, at, since = self.watch.cells, self.watch.at, clock()
         first = number = output.number
-        most, fresh = self._most_now(number), output.fresh
-        size = output.nbytes
+        size, fresh = output.nbytes, output.fresh
+        most = self._most_now(number, size)
         cells[at] = number
         try:
             if not output.takes_runs:
@@ -342,9 +342,9 @@ class TaskRunner:
             seconds = clock() - since if output.settle() else math.inf
             stride.end(output.number - first, seconds, output.nbytes - size)
 
-    def _most_now(self, number: int) -> int:
-        """How many elements to make at once, from this one on."""
-        ends = [number + self._stride.length]
+    def _most_now(self, number: int, size: int) -> int:
+        """How many elements to make at once, from this one on, with so many bytes made."""
+        ends = [number + self._stride.within(self._allowed - size)]
         if self._relay is not None:
             ends.append(self._stint.stop)
         if self._most is not None:

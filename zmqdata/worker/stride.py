@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 LONGEST = 1024
 SECONDS = 0.001
-BYTES = 256 << 10
+BYTES = 2 << 20
+"""As many as a block of small elements has: to look around after each image takes as long as to make ten of them."""
 GLANCE = SECONDS / 32
 LONGEST_GLANCE = 32
 """Elements: the next ones may be a thousand times as large as those before, which shows only then."""
@@ -34,6 +37,13 @@ class Stride:
     def __init__(self) -> None:
         self.length = 1
         self.glance = 1
+        self._weight = 0.0
+
+    def within(self, room: int) -> int:
+        """How many elements to make where so many bytes are left for them, if they are as large as those before."""
+        if not self._weight or room >= self.length * self._weight:
+            return self.length
+        return max(1, math.ceil(room / self._weight))
 
     def is_over(self, seconds: float) -> bool:
         """Whether a stride that has taken so long has to end before its length."""
@@ -41,6 +51,7 @@ class Stride:
 
     def end(self, made: int, seconds: float, size: int) -> None:
         """So many elements were made, of so many bytes in all."""
+        self._weight = size / max(1, made)
         if seconds > SECONDS or size > BYTES:
             self.length = max(1, int(self.length / max(2.0, seconds / SECONDS, size / BYTES)))
         elif made == self.length and 2 * seconds < SECONDS and 2 * size < BYTES:
