@@ -179,7 +179,7 @@ CASES = (
     Case(
         "limits, 4.8 MB",
         "batches",
-        ways(zmqdata="default|tcp", bare="memcpy|raw TCP|PUSH/PULL"),
+        ways(zmqdata="default|tcp|tcp, encrypted", bare="memcpy|raw TCP|PUSH/PULL|PUSH/PULL, encrypted"),
         (Goal("default", 0.7, "bare", ("memcpy",)), Goal("tcp", 0.8, "bare", ("PUSH/PULL",))),
     ),
 )

@@ -1,6 +1,6 @@
 """What the machine does without any library: copying memory, a TCP connection, bare PUSH/PULL, Python processes alone.
 
-    python -m benchmarks.peers.bare tcp|zmq ELEMENT ADDRESS      sends elements for ever
+    python -m benchmarks.peers.bare tcp|zmq|curve ELEMENT PORT   sends elements for ever
     python -m benchmarks.peers.bare spin SPINS SECONDS           works when told to, prints elements per second
 """
 
@@ -25,9 +25,12 @@ SETTINGS = {
     "memcpy": "np.copyto of each element into one of four warm arrays, as many as there are elements",
     "raw TCP": "sendall() by another process, recv_into() a warm array",
     "PUSH/PULL": "send(copy=False) by another process, recv(copy=False), over TCP",
+    "PUSH/PULL, encrypted": "the same, with CURVE",
     "processes": "as many processes as workers that do the work and nothing else",
 }
 HIGH_WATER = 8
+SERVER = zmq.curve_keypair()
+"""Public and secret key of who receives what is encrypted."""
 
 
 def start(*arguments: str, output: int | None = None) -> subprocess.Popen[str]:
@@ -81,8 +84,12 @@ class Measured(Peer):
                 puller = stack.enter_context(zmq.Context()).socket(zmq.PULL)
                 puller.set_hwm(HIGH_WATER)
                 stack.callback(puller.close, 0)
+                kind = "curve" if turn.setting == "PUSH/PULL, encrypted" else "zmq"
+                if kind == "curve":
+                    puller.curve_server = True
+                    puller.curve_publickey, puller.curve_secretkey = SERVER
                 port = puller.bind_to_random_port("tcp://127.0.0.1")
-                stack.enter_context(sending("zmq", turn.element, str(port)))
+                stack.enter_context(sending(kind, turn.element, str(port), SERVER[0].decode()))
                 yield over_zmq(turn.element, puller)
 
     def measure(self, turn: Turn) -> float:
@@ -90,8 +97,8 @@ class Measured(Peer):
 
 
 @contextlib.contextmanager
-def sending(kind: str, element: str, port: str) -> Iterator[None]:
-    sender = start(kind, element, port)
+def sending(kind: str, *arguments: str) -> Iterator[None]:
+    sender = start(kind, *arguments)
     try:
         yield
     finally:
@@ -123,9 +130,13 @@ def send_tcp(element: str, port: int) -> None:
             connection.sendall(frame)
 
 
-def send_zmq(element: str, port: int) -> None:
+def send_zmq(element: str, port: int, server: str = "") -> None:
+    """Sends; to a ``server`` with this public key encrypted."""
     with zmq.Context() as context, context.socket(zmq.PUSH) as pusher:
         pusher.set_hwm(HIGH_WATER)
+        if server:
+            pusher.curve_publickey, pusher.curve_secretkey = zmq.curve_keypair()
+            pusher.curve_serverkey = server.encode()
         pusher.connect(f"tcp://127.0.0.1:{port}")
         for array in itertools.cycle(variants(element)):
             pusher.send(array, copy=False)
@@ -142,12 +153,15 @@ def work(spins: int, seconds: float) -> None:
 
 
 def main() -> None:
-    kind, one, other = sys.argv[1:]
+    kind, one, other, *server = sys.argv[1:]
     if kind == "spin":
         work(int(one), float(other))
         return
     with contextlib.suppress(ConnectionError, KeyboardInterrupt):
-        (send_tcp if kind == "tcp" else send_zmq)(one, int(other))
+        if kind == "tcp":
+            send_tcp(one, int(other))
+        else:
+            send_zmq(one, int(other), server[0] if kind == "curve" else "")
 
 
 if __name__ == "__main__":

@@ -58,6 +58,11 @@ def aligned(size: int) -> int:
     return size + -size % ALIGNMENT
 
 
+def _table_of(memory: mmap.mmap) -> memoryview:
+    """The turn in which each slot was given back last."""
+    return memoryview(memory)[TABLE_START : TABLE_START + 8 * MOST_SLOTS].cast("Q")
+
+
 class SharedMemory:
     """The worker's end.
 
@@ -84,10 +89,9 @@ class SharedMemory:
             raise
         token = secrets.token_bytes(TOKEN_BYTES)
         memory[:TOKEN_BYTES] = token
-        self._table = np.frombuffer(memory, np.uint64, MOST_SLOTS, TABLE_START)
+        self._table = _table_of(memory)
         self._view = memoryview(memory)[HEAD_BYTES:]
         self._bytes: Bytes = np.frombuffer(self._view, np.uint8)
-        self._turns = np.full(MOST_SLOTS, 2**64 - 1, np.uint64)
         self._slots = Slots(size)
         self._backed = 0
         self.told = Memory(os.getpid(), self._descriptor, os.fstat(self._descriptor).st_ino, whole, token)
@@ -109,7 +113,6 @@ class SharedMemory:
         if taken is None or not self._back(taken.number, taken.stop):
             self.full += 1
             return None
-        self._turns[taken.number] = taken.turn
         place = taken.start
         for frame, size in zip(frames, sizes, strict=True):
             if size < 0:
@@ -127,11 +130,9 @@ class SharedMemory:
 
     def _collect(self) -> None:
         """Takes slots back from which the client has read all."""
-        if self._slots.taken:
-            top = max(self._slots.taken) + 1
-            for number in np.flatnonzero(self._table[:top] == self._turns[:top]).tolist():
-                self._turns[number] = 2**64 - 1
-                self._slots.free(number)
+        table = self._table
+        for number in [number for number, slot in self._slots.taken.items() if table[number] == slot.turn]:
+            self._slots.free(number)
 
     def _back(self, number: int, stop: int) -> bool:
         """Has the system provide the bytes up to ``stop``: to run out of them while writing would be deadly."""
@@ -187,7 +188,7 @@ class MappedMemory:
         if memory[:TOKEN_BYTES] != told.token:
             raise ProtocolError(f"{path} is the shared memory of another link")
         self._size = told.size - HEAD_BYTES
-        self._table = memoryview(memory)[TABLE_START : TABLE_START + 8 * MOST_SLOTS].cast("Q")
+        self._table = _table_of(memory)
         # Whoever has bytes of it on loan keeps this object, and it the mapping.
         self._start = address_of(np.frombuffer(memory, np.uint8)) + HEAD_BYTES
         self._held: dict[tuple[int, int], tuple[int, int]] = {}
