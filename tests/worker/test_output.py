@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zmqdata import commands as c
@@ -111,6 +111,7 @@ SIZES = st.sampled_from([1, 8, 8, 8, 60_000, 150_528, 150_528, 1 << 20, BLOCK_BY
 
 
 @given(st.lists(SIZES, max_size=120), st.sampled_from([BLOCK_BYTES // 2, FEW_BYTES, 2 * FEW_BYTES]), st.integers(1, 80))
+@example([8] * 40 + [300_000] * 8, BLOCK_BYTES // 2, 80)
 def test_elements_made_together_lie_in_the_same_blocks(sizes: list[int], few_bytes: int, most: int) -> None:
     """As they would if they had been made one by one, of whatever size, but for none at all."""
     elements = [np.broadcast_to(np.uint8(0), size) for size in sizes]

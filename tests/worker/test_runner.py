@@ -27,7 +27,7 @@ from zmqdata.worker.crumbs import IDLE, CrumbFile
 from zmqdata.worker.relay import Relays
 from zmqdata.worker.runner import TaskRunner
 from zmqdata.worker.states import StateTaker
-from zmqdata.worker.stride import LONGEST_GLANCE
+from zmqdata.worker.stride import LONGEST_GLANCE, PORTION
 
 COUNT = 200
 CRUMBS = CrumbFile()
@@ -311,6 +311,29 @@ def test_memory_is_bounded_where_elements_become_large_within_a_run() -> None:
     assert 1100 < runner.number <= 1100 + 2 * LONGEST_GLANCE
     runner.stop()
     assert runner.join(PATIENCE)
+
+
+def swell(x: np.int64) -> Any:
+    """An image, and from the 100th on two megabytes; both take no time."""
+    return np.zeros(2 << 20 if x >= 100 else 150_528, np.uint8)
+
+
+@pytest.mark.parametrize(("buffer", "element"), [(1 << 20, "image"), (16 << 20, "image"), (16 << 20, "swelling")])
+def test_memory_is_bounded_where_images_are_made_together(buffer: int, element: str) -> None:
+    """It stops with the element that fills its buffer, or the next one, also where they become larger within a run."""
+    make = swell if element == "swelling" else lambda x: np.zeros(150_528, np.uint8)
+    taken = 15_000_000 if element == "swelling" else 0
+    with running(Dataset.range(3000).map(make)) as (runner, events):
+        runner._states.clock = lambda: 0.0
+        allowed, largest = 0, 2 << 20 if element == "swelling" else 150_528
+        for allowed in range(buffer, buffer + taken + 1, 1_000_000):
+            runner.allow(allowed)
+            await_condition(
+                lambda: runner.watch.cells[runner.watch.at] == IDLE and runner._output.nbytes >= allowed,  # noqa: B023
+                what="a rest of the pipeline",
+            )
+            assert runner._output.nbytes < allowed + max(PORTION, largest)
+        assert not events.empty() or buffer == 1 << 20
 
 
 def test_a_runner_that_is_stopped_looks_up_within_a_run() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.worker.stride import BYTES, GLANCE, LONGEST, LONGEST_GLANCE, SECONDS, Stride
+from zmqdata.worker.stride import BYTES, GLANCE, LONGEST, LONGEST_GLANCE, PORTION, SECONDS, Stride
 
 
 def long_for(seconds: float, size: int) -> int:
@@ -29,16 +30,38 @@ def test_cheap_elements_are_made_many_at_once() -> None:
     assert long_for(3e-7, 8) == LONGEST
 
 
-@given(st.integers(0, 1 << 22), st.integers(-(1 << 22), 1 << 22))
-def test_a_stride_ends_where_there_is_no_room(size: int, room: int) -> None:
-    """Of elements as large as those before, the last one that is made is the one with which the room is used up."""
+def used_to(size: int) -> Stride:
+    """A stride behind many elements of so many bytes, each of which took ten microseconds."""
     stride = Stride()
-    stride.length = 8
-    stride.end(8, 1e-4, 8 * size)
-    made = stride.within(room)
-    assert 1 <= made <= stride.length
-    assert not size or made == 1 or (made - 1) * size < room
-    assert made == stride.length or made * size >= room
+    for _ in range(20):
+        stride.end(stride.length, stride.length * 1e-5, stride.length * size)
+    return stride
+
+
+@given(st.integers(0, 1 << 22), st.integers(-(1 << 22), 1 << 22))
+def test_a_stride_ends_where_its_room_does(size: int, room: int) -> None:
+    """The last element that is made is the one with which the room is used up, if all are as large as those before."""
+    stride = used_to(size)
+    length, room = stride.begin(room), max(PORTION, room)
+    assert 1 <= length <= stride.length
+    assert length == 1 or (length - 1) * size < room
+    assert length == stride.length or length * size >= room
+
+
+@given(st.sampled_from([10_000, 150_528, 1 << 20]), st.integers(1, 64 << 20), st.integers(0, 16 << 20))
+def test_a_stride_ends_when_larger_elements_have_filled_its_room(small: int, large: int, room: int) -> None:
+    """At its next look but one: those before told how many elements lie between two looks."""
+    stride, element = used_to(small), np.broadcast_to(np.uint8(0), large)
+    length, made = stride.begin(room), 0
+    while made < length:
+        made += min(stride.glance, length - made)
+        if stride.is_over(0.0, made, element):
+            break
+    if made < length:
+        assert made * large >= max(PORTION, room)
+    assert stride.glance == 1 or stride.glance * small <= PORTION
+    late = max(1, PORTION // small) + stride.glance - 1
+    assert made <= late or (made - late) * large < max(PORTION, room)
 
 
 def test_a_pause_shortens_the_next_strides() -> None:
@@ -67,5 +90,6 @@ def test_a_stride_ends_soon_after_its_elements_have_become_slow(
         stride.end(stride.length, stride.length * seconds, stride.length * size)
     assert stride.glance == 1 or stride.glance * seconds <= GLANCE
     assert 1 <= stride.glance <= min(stride.length, LONGEST_GLANCE)
-    assert not stride.is_over(before)
-    assert stride.is_over(before + 3 * stride.glance * slow)
+    assert stride.begin(BYTES) <= stride.length
+    assert not stride.is_over(before, 1, None)
+    assert stride.is_over(before + 3 * stride.glance * slow, 2, None)

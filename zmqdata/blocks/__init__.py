@@ -33,7 +33,15 @@ from zmqdata.blocks.codec import (
 from zmqdata.blocks.compression import CODECS, Room, validate_compression
 from zmqdata.blocks.gathered import Gathered, whole
 from zmqdata.blocks.objects import refused_object
-from zmqdata.blocks.references import KEPT_AS_THEY_ARE, ReferenceBuilder, ReferencedBlock, copied, detached, size_of
+from zmqdata.blocks.references import (
+    KEPT_AS_THEY_ARE,
+    ReferenceBuilder,
+    ReferencedBlock,
+    copied,
+    detached,
+    guessed_size,
+    size_of,
+)
 from zmqdata.blocks.structures import Structure
 
 __all__ = [
@@ -56,6 +64,7 @@ __all__ = [
     "decode_block",
     "decode_meta",
     "detached",
+    "guessed_size",
     "refused_object",
     "size_of",
     "validate_compression",

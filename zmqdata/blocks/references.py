@@ -86,7 +86,7 @@ class ReferenceBuilder:
         """Append an element; False, and nothing is taken, when the block is full."""
         if len(self._elements) >= MAX_ELEMENTS:
             return False
-        self.nbytes += _guessed_size(element, self._seen)
+        self.nbytes += guessed_size(element, self._seen)
         self._elements.append(element)
         return True
 
@@ -174,7 +174,7 @@ def detached(element: Any) -> Any:
     raise LookupError(kind)
 
 
-def _guessed_size(element: object, seen: set[int]) -> int:
+def guessed_size(element: object, seen: set[int] | None = None) -> int:
     """As ``size_of``, of anything: lists that contain themselves, and classes that raise when they are looked at."""
     try:
         return size_of(element, seen)

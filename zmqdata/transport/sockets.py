@@ -45,8 +45,8 @@ one for a second, and so does the end of ten thousand connections at once: each 
 LEAST_IO_THREADS = 2
 """Those that wait for the one are not all, on one core, too."""
 NEAR_SEND_BYTES = 256 << 10
-"""What the kernel keeps of what is sent to a client on the same host. So little is still in the processor's nearest
-cache when the other side reads it; of the megabytes that the kernel would allow itself, nothing is.
+"""What the kernel is asked to keep of what is sent to a client on the same host; it takes twice as much. So little is
+still in the processor's nearest cache when the other side reads it; of the megabytes that it allows itself, nothing is.
 """
 LINGER_MS = 1_000
 LINK_SILENCE_MS = 10_000

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-PAUSE = 0.1
+PAUSE = 0.05
 """Seconds between two such blocks of a task. What is made meanwhile goes together; a full block goes at once."""
 
 

@@ -303,7 +303,7 @@ class TaskRunner:
         cells, at, since = self.watch.cells, self.watch.at, clock()
         first = number = output.number
         size, fresh = output.nbytes, output.fresh
-        most = self._most_now(number, size)
+        most = self._most_now(number, stride.begin(self._allowed - size))
         cells[at] = number
         try:
             if not output.takes_runs:
@@ -325,7 +325,7 @@ class TaskRunner:
                         return True
                 if number < glance:
                     return False
-                if stride.is_over(clock() - since):
+                if stride.is_over(clock() - since, number - first, element):
                     return True
             return True
         except StopIteration:
@@ -342,9 +342,9 @@ class TaskRunner:
             seconds = clock() - since if output.settle() else math.inf
             stride.end(output.number - first, seconds, output.nbytes - size)
 
-    def _most_now(self, number: int, size: int) -> int:
-        """How many elements to make at once, from this one on, with so many bytes made."""
-        ends = [number + self._stride.within(self._allowed - size)]
+    def _most_now(self, number: int, length: int) -> int:
+        """How many elements to make at once, from this one on, of a stride that has ``length``."""
+        ends = [number + length]
         if self._relay is not None:
             ends.append(self._stint.stop)
         if self._most is not None:
