@@ -174,6 +174,30 @@ def test_a_column_that_has_changed_is_probed_again() -> None:
     assert choice.begin(1, GIGABIT)
 
 
+@pytest.mark.parametrize("pack", [0.5e-9, 2e-9])
+def test_a_column_whose_codec_takes_another_time_is_probed_again(pack: float) -> None:
+    """The others take another one, too: a machine that was slow when they were tried may be so no more."""
+    choice = Choice()
+    choice.probed({0: Column(MB, dict(TOKENS))}, 16 * MB // PROBE_SHARE, GIGABIT)
+    for _ in range(20):
+        choice.packed(0, MB, Cost(0.20, 1e-9))
+        choice.packed(0, MB, Cost(0.20, 1.1e-9))
+    assert not choice.begin(MB // 2, GIGABIT)
+    for _ in range(5):
+        choice.packed(0, MB, Cost(0.20, pack))
+    assert not choice.begin(MB // 2 - 1, GIGABIT)
+    assert choice.begin(1, GIGABIT)
+
+
+def test_what_takes_no_time_has_not_changed() -> None:
+    """Where there is no clock only sizes count."""
+    choice = Choice()
+    choice.probed({0: Column(MB, {LZ4: Cost(0.2)})}, MB, GIGABIT)
+    for _ in range(20):
+        choice.packed(0, MB, Cost(0.2))
+    assert not choice.begin(16 * MB, GIGABIT)
+
+
 def test_what_was_not_tried_is_not_counted() -> None:
     """Blocks of columns that are not compressed, or not known, change nothing."""
     choice = Choice()

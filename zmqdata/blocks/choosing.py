@@ -20,7 +20,8 @@ PROBE_SHARE = 4096
 DECIDE_BYTES = 4 << 20
 """After so many bytes the choice is thought over, by what was measured meanwhile."""
 DRIFT = 1.25
-"""A column whose compressed size has changed by this factor since it was probed is probed again."""
+"""A column is probed again when what it is compressed with makes it smaller or larger by this factor than at first, or
+takes so much more or less time: then what the others take is not what it was, either, as others use the machine."""
 SOONER = 16
 """So many times as often as usual at most, where columns never stay the same."""
 MEMORY = 0.8
@@ -84,12 +85,12 @@ class Conditions(NamedTuple):
 class Column:
     """A column as it was measured: its bytes in a block, and what the packings that were tried cost.
 
-    ``probed`` are the sizes that drift is measured against.
+    ``first`` are the costs of whole blocks that drift is measured against.
     """
 
     nbytes: int
     costs: dict[Packing, Cost]
-    probed: dict[Packing, float] = field(default_factory=dict)
+    first: dict[Packing, Cost] = field(default_factory=dict)
 
 
 def total_cost(columns: Mapping[int, Column], chosen: Chosen) -> Cost:
@@ -142,6 +143,10 @@ def _exchanged(total: Cost, before: Cost, after: Cost, share: float) -> Cost:
     return Cost(*(whole + share * (new - old) for whole, old, new in zip(total, before, after, strict=True)))
 
 
+def _has_drifted(cost: float, first: float) -> bool:
+    return not first / DRIFT <= cost <= first * DRIFT
+
+
 class Choice:
     """What the columns of one stream are packed with, and when to find out anew.
 
@@ -189,13 +194,14 @@ class Choice:
         if column is None or packing is None:
             return
         old, column.nbytes = column.costs[packing], nbytes
-        if packing not in column.probed:  # a sample is not quite like the block that it was taken from
-            column.probed[packing] = cost.size
+        if packing not in column.first:  # a sample is not quite like the block that it was taken from
+            column.first[packing] = cost
             column.costs[packing] = Cost(cost.size, cost.pack, old.unpack)
             return
         size, pack = (MEMORY * a + (1 - MEMORY) * b for a, b in zip(old[:2], cost[:2], strict=True))
         column.costs[packing] = Cost(size, pack, old.unpack)
-        if not 1 / DRIFT < size / column.probed[packing] < DRIFT:
+        first = column.first[packing]
+        if _has_drifted(size, first.size) or _has_drifted(pack, first.pack):
             self._probe_at = self._soonest
 
     def decide(self, conditions: Conditions) -> None:
