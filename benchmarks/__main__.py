@@ -75,17 +75,27 @@ def run_cases(arguments: argparse.Namespace) -> int:
 def run_curves(arguments: argparse.Namespace) -> int:
     """Measures curves, and writes JSON and a plot of each."""
     budget = budget_of(arguments)
-    here, parts = machine(), []
+    here, versions = machine(), {"zmqdata": version("zmqdata")}
     for name in arguments.curves or CURVES:
         curve = CURVES[name](budget, tell)
-        found = {"machine": here, "budget": vars(budget), **curve}
+        found = {"machine": here, "versions": versions, "budget": vars(budget), **curve}
         write(arguments.out, f"curve-{name}.json", json.dumps(found) + "\n")
-        if draw_curve(curve, arguments.out / f"curve-{name}.svg"):
-            parts.append(f"![{curve['title']}](figures/curve-{name}.svg)")
-        else:
+        if not draw_curve(curve, arguments.out / f"curve-{name}.svg"):
             tell("matplotlib is not installed: no plot")
-    write(arguments.out, "curves.md", "\n\n".join([told(here, {"zmqdata": version("zmqdata")}), *parts]) + "\n")
+    write(arguments.out, "curves.md", curves_in(arguments.out))
     return 0
+
+
+def curves_in(folder: Path) -> str:
+    """All curves of a folder, which may have been measured in several runs, with the machine of each."""
+    parts = []
+    for path in [folder / f"curve-{name}.json" for name in CURVES]:
+        if path.exists():
+            found = json.loads(path.read_text(encoding="utf-8"))
+            drawn = path.with_suffix(".svg").exists()
+            plot = f"![{found['title']}](figures/{path.stem}.svg)" if drawn else found["title"]
+            parts += [plot, told(found["machine"], found.get("versions", {}))]
+    return "\n\n".join(parts) + "\n"
 
 
 def publish(arguments: argparse.Namespace) -> int:
@@ -96,16 +106,17 @@ def publish(arguments: argparse.Namespace) -> int:
     if not measured:
         tell(f"Nothing was measured yet: there is no {' or '.join(f'{name}.md' for name in MARKS)} in {arguments.out}")
         return 2
-    for name, path in measured.items():
-        begin, end = MARKS[name]
-        head, rest = text.split(begin)
-        text = head + begin + "\n" + path.read_text(encoding="utf-8") + end + rest.split(end)[1]
-    target.write_text(text, encoding="utf-8")
     figures = DOCS / "figures"
     figures.mkdir(exist_ok=True)
     for kind in ("*.svg", "*.json"):
         for path in arguments.out.glob(kind):
             shutil.copy(path, figures)
+    for name, path in measured.items():
+        begin, end = MARKS[name]
+        head, rest = text.split(begin)
+        found = curves_in(figures) if name == "curves" else path.read_text(encoding="utf-8")
+        text = head + begin + "\n" + found + end + rest.split(end)[1]
+    target.write_text(text, encoding="utf-8")
     tell(f"{target} and {figures} have the run of {arguments.out}")
     return 0
 

@@ -40,9 +40,10 @@ def machine() -> dict[str, Any]:
 
 def told(found: dict[str, Any], versions: dict[str, str]) -> str:
     """One sentence on both."""
-    listed = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    programs = [("Python", found["python"]), *sorted(versions.items())]
+    listed = ", ".join(f"{name} {version}" for name, version in programs)
     return (
         f"{found['date']}, {found['cores']} cores ({found['processor'] or found['architecture']}), "
         f"{found['memory_bytes'] / 2**30:.0f} GiB, {found['system']}, load {found['load_before']} at the start; "
-        f"Python {found['python']}, {listed}."
+        f"{listed}."
     )

@@ -74,6 +74,23 @@ def test_curves_are_chosen_by_name() -> None:
         command.parser().parse_args(["curves", "sinus"])
 
 
+def test_curves_of_earlier_runs_stay_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who measures one curve again publishes it beside the others, each with the machine that it was measured on."""
+    docs, out = tmp_path / "docs", tmp_path / "out"
+    docs.mkdir()
+    begin, end = command.MARKS["curves"]
+    page = docs / "benchmarks.md"
+    page.write_text(f"{begin}\n{end}\n", encoding="utf-8")
+    monkeypatch.setattr(command, "DOCS", docs)
+    for name in ("journal", "splits"):
+        monkeypatch.setitem(command.CURVES, name, lambda budget, tell, name=name: {**CURVE, "title": f"The {name}"})
+        assert command.main(["curves", name, f"--out={out / name}"]) == 0
+        assert command.main(["publish", f"--out={out / name}"]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert text.index("The splits") < text.index("The journal")  # as they are listed, not as they were measured
+    assert text.count(" cores (") == 2
+
+
 def test_curves_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each curve becomes JSON with the machine and the budget, and all of them a page."""
     monkeypatch.setitem(command.CURVES, "journal", lambda budget, tell: CURVE)
