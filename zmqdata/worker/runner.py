@@ -35,7 +35,7 @@ from zmqdata.worker.output import BLOCK_BYTES, Output
 from zmqdata.worker.quarantine import TaskQuarantine
 from zmqdata.worker.relay import Relays, Stint
 from zmqdata.worker.states import StateTaker, restore
-from zmqdata.worker.stride import Stride
+from zmqdata.worker.stride import BYTES, Stride
 from zmqdata.worker.teller import Teller
 from zmqdata.worker.watch import TaskWatch, WatchedProvider
 
@@ -303,7 +303,9 @@ class TaskRunner:
         cells, at, since = self.watch.cells, self.watch.at, clock()
         first = number = output.number
         size, fresh = output.nbytes, output.fresh
-        most = self._most_now(number, stride.begin(self._allowed - size))
+        # A turn goes on to its end, whatever room there was for it when it began.
+        room = self._allowed - size if self._relay is None else BYTES
+        most = self._most_now(number, stride.begin(room))
         cells[at] = number
         try:
             if not output.takes_runs:
