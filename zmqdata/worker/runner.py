@@ -303,9 +303,7 @@ class TaskRunner:
         cells, at, since = self.watch.cells, self.watch.at, clock()
         first = number = output.number
         size, fresh = output.nbytes, output.fresh
-        # A turn goes on to its end, whatever room there was for it when it began.
-        room = self._allowed - size if self._relay is None else BYTES
-        most = self._most_now(number, stride.begin(room))
+        most = self._most_now(number, size)
         cells[at] = number
         try:
             if not output.takes_runs:
@@ -344,9 +342,9 @@ class TaskRunner:
             seconds = clock() - since if output.settle() else math.inf
             stride.end(output.number - first, seconds, output.nbytes - size)
 
-    def _most_now(self, number: int, length: int) -> int:
-        """How many elements to make at once, from this one on, of a stride that has ``length``."""
-        ends = [number + length]
+    def _most_now(self, number: int, size: int) -> int:
+        """How many elements to make at once, from this one on, with so many bytes made. A turn goes on to its end."""
+        ends = [number + self._stride.begin(self._allowed - size if self._relay is None else BYTES)]
         if self._relay is not None:
             ends.append(self._stint.stop)
         if self._most is not None:
