@@ -329,7 +329,7 @@ def test_memory_is_bounded_where_images_are_made_together(buffer: int, element: 
         for allowed in range(buffer, buffer + taken + 1, 1_000_000):
             runner.allow(allowed)
             await_condition(
-                lambda: runner.watch.cells[runner.watch.at] == IDLE and runner._output.nbytes >= allowed,  # noqa: B023
+                lambda: runner.watch.cells[runner.watch.at] == IDLE and runner._output.nbytes >= allowed,  # noqa: B023 - awaited within the turn
                 what="a rest of the pipeline",
             )
             assert runner._output.nbytes < allowed + max(PORTION, largest)
