@@ -11,7 +11,7 @@ from tools.configuration_page import PAGE, filled
 from zmqdata import Dataset, DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer, distribute
 from zmqdata.blocks import structures
 from zmqdata.client.calls import status
-from zmqdata.core import checkpoints, limits, sendlinks
+from zmqdata.core import limits, sendlinks
 from zmqdata.dispatcher import store
 from zmqdata.transport import connections, entrance, keys, sockets
 from zmqdata.worker import links
@@ -39,7 +39,7 @@ LIMITS = {
     "bytes that wait": f"{links.MOST_QUEUED_BYTES >> 30} GB",
     "connections that were let in": f"{entrance.MOST_UNHEARD}, or {entrance.MOST_UNHEARD_BYTES >> 20} MB",
     "answers of a server": f"{sockets.CONTROL_QUEUE:,}, and {connections.MOST_UNTAKEN >> 20} MB",
-    "bytes of a checkpoint": f"{checkpoints.MOST_BYTES >> 20} MB",
+    "bytes of a checkpoint": f"{limits.MOST_CHECKPOINT_BYTES >> 20} MB",
     "levels of nesting": f"{structures.MAX_DEPTH}",
     "known keys": f"{keys.MOST_KNOWN:,}",
     "seconds in which": f"{sockets.HANDSHAKE_MS // 1000}",

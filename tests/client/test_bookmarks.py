@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zmqdata.client.bookmarks import Bookmarks, ServiceBookmark, answer_of, check_has_places
-from zmqdata.core.checkpoints import MOST_BYTES
+from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators import plain_state
 from zmqdata.messages import JobParameters
@@ -23,9 +23,9 @@ def test_a_bookmark_is_worked_out_when_it_is_saved() -> None:
 
 def test_what_could_not_be_loaded_is_not_saved() -> None:
     """Who saves a state that is too large for a dispatcher hears of it then, with what to do."""
-    assert len(ServiceBookmark(7, lambda place: bytes(MOST_BYTES)).plain()) == MOST_BYTES
+    assert len(ServiceBookmark(7, lambda place: bytes(MOST_CHECKPOINT_BYTES)).plain()) == MOST_CHECKPOINT_BYTES
     with pytest.raises(FailedPreconditionError, match=r"has 12\.6 MB.*Use a smaller buffer_size"):
-        ServiceBookmark(7, lambda place: bytes(MOST_BYTES + 1)).plain()
+        ServiceBookmark(7, lambda place: bytes(MOST_CHECKPOINT_BYTES + 1)).plain()
 
 
 def test_the_oldest_place_is_that_of_a_cut_which_somebody_has() -> None:

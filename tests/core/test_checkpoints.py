@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.checkpoints import MOST_BYTES, joined, read_checkpoint, useful
+from zmqdata.core.checkpoints import joined, read_checkpoint, useful
+from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.core.outbox import derived
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.resuming import Beginning, incarnation_of
@@ -73,7 +74,7 @@ def test_what_is_no_checkpoint_is_refused() -> None:
         with pytest.raises(InvalidArgumentError, match="not made by zmqdata"):
             read_checkpoint(asked(with_checksum(content)), DATASET)
     with pytest.raises(InvalidArgumentError, match="MB"):
-        read_checkpoint(asked(b"x" * (MOST_BYTES + 1)), DATASET)
+        read_checkpoint(asked(b"x" * (MOST_CHECKPOINT_BYTES + 1)), DATASET)
     with pytest.raises(InvalidArgumentError, match="version 9"):
         read_checkpoint(asked(with_checksum(msgspec.msgpack.encode({"version": 9, "new": True}))), DATASET)
 

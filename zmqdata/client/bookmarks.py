@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from zmqdata.core.checkpoints import MOST_BYTES
+from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.errors import FailedPreconditionError, UnavailableError
 from zmqdata.iterators import Bookmark
 from zmqdata.transport.loop import Loop
@@ -41,13 +41,13 @@ class ServiceBookmark(Bookmark):
             FailedPreconditionError: the job has no places to go back to, or no dispatcher would take the checkpoint.
         """
         encoded = self._encoded(self.place)
-        if len(encoded) > MOST_BYTES:
+        if len(encoded) > MOST_CHECKPOINT_BYTES:
             # Now, and not when it is loaded: then the training that it was saved with could not go on.
             raise FailedPreconditionError(
                 f"the state of the distributed dataset has {len(encoded) / 1e6:.1f} MB, and could not be loaded again: "
-                f"a dispatcher takes {MOST_BYTES / 1e6:.1f} MB. It holds that of each task, with 4 bytes for each "
-                "element in the buffer of a shuffle. Use a smaller buffer_size, or fewer tasks: fewer workers, or "
-                "num_tasks with deterministic=True"
+                f"a dispatcher takes {MOST_CHECKPOINT_BYTES / 1e6:.1f} MB. It holds that of each task, with 4 bytes "
+                "for each element in the buffer of a shuffle. Use a smaller buffer_size, or fewer tasks: "
+                "fewer workers, or num_tasks with deterministic=True"
             )
         return encoded
 

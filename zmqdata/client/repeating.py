@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from zmqdata import messages as m
-from zmqdata.core.checkpoints import MOST_BYTES
 from zmqdata.core.consumer import ConsumerProfile
+from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.errors import InvalidArgumentError
 
 
@@ -57,9 +57,9 @@ def _decoded(state: Any) -> m.Checkpoint:
             f"the state of a distributed dataset is bytes, got {type(state).__name__}: was it taken from a pipeline "
             "that has distribute() at the same place?"
         )
-    if len(state) > MOST_BYTES:
+    if len(state) > MOST_CHECKPOINT_BYTES:
         raise InvalidArgumentError(
             f"the state of the distributed dataset has {len(state) / 1e6:.1f} MB, more than the "
-            f"{MOST_BYTES / 1e6:.1f} MB that a dispatcher takes"
+            f"{MOST_CHECKPOINT_BYTES / 1e6:.1f} MB that a dispatcher takes"
         )
     return m.decode_checkpoint(state)

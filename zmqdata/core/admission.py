@@ -16,7 +16,7 @@ from zmqdata.core.limits import (
 )
 from zmqdata.core.placement import Placement
 from zmqdata.core.state import DispatcherState
-from zmqdata.core.targets import effective_target, is_static
+from zmqdata.core.targets import ON_POISON, changed_content, effective_target, is_static
 from zmqdata.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -27,8 +27,6 @@ from zmqdata.errors import (
 from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 
 Objection = tuple[type[Exception], str]
-ON_POISON = ("fail", "skip")
-"""What may become of an element that has killed its worker again and again."""
 
 
 class Admission:
@@ -202,32 +200,6 @@ class Admission:
             f"Static sharding policy <{job.processing_mode}> requires local tf.data workers when the deployment mode "
             f"is COLOCATED, but no local worker is found. {remedy}"
         )
-
-
-def changed_content(dataset_id: str, known: str, found: str) -> str:
-    """Says how the content differs that a client knows under an id from what the dispatcher has there, and why.
-
-    >>> changed_content("one", "a:b:c", "a:b:d")[:96]
-    'The dataset with id one has another content than this client knows. Known functions: <c>; found:'
-    """
-    names = ("structure", "functions", "values that functions hold")
-    pairs = [
-        f"Known {name}: <{one[:24]}>; found: <{other[:24]}>."
-        for name, one, other in zip(names, _told_parts(known), _told_parts(found), strict=True)
-        if one != other
-    ]
-    return (
-        f"The dataset with id {dataset_id} has another content than this client knows. {pairs[0]} Probably the "
-        "dispatcher was restarted without a work_dir, and something else was registered under this id before this "
-        "client came back. Call from_dataset_id() again to read what is there now, or register what you want under an "
-        "id of its own; with a work_dir a dispatcher keeps what its ids mean."
-    )
-
-
-def _told_parts(fingerprint: str) -> tuple[str, str, str]:
-    structure, _, rest = fingerprint.partition(":")
-    code, _, functions = rest.partition(":")
-    return structure, functions, code
 
 
 def of_poison(rule: str) -> Objection | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from zmqdata import messages as m
+from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.core.lineage import MOST_STATE_BYTES
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.targets import UNSPLIT
@@ -19,8 +20,6 @@ from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgume
 from zmqdata.messages.parts import MOST_NUMBER
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
 
-MOST_BYTES = 12 << 20
-"""Larger checkpoints are not taken: their messages would be refused."""
 MOST_TOLD_TASKS = 10_000
 """In one checkpoint."""
 
@@ -47,10 +46,10 @@ def read_checkpoint(ask: m.OpenIteration, dataset: m.DatasetDescription) -> m.Ch
         InvalidArgumentError: it is none, it is of a newer version, or the job has other parameters.
         FailedPreconditionError: it belongs to another pipeline.
     """
-    if len(ask.resume) > MOST_BYTES:
+    if len(ask.resume) > MOST_CHECKPOINT_BYTES:
         raise InvalidArgumentError(
-            f"The state to go on from has {len(ask.resume) / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:.1f} MB. States "
-            "of shuffles over many large elements are large: use a smaller buffer_size."
+            f"The state to go on from has {len(ask.resume) / 1e6:.1f} MB, more than {MOST_CHECKPOINT_BYTES / 1e6:.1f} "
+            "MB. States of shuffles over many large elements are large: use a smaller buffer_size."
         )
     checkpoint = m.decode_checkpoint(ask.resume)
     _compare(checkpoint, ask, dataset)

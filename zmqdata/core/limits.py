@@ -23,6 +23,8 @@ MOST_REGISTERED_BYTES = 1 << 30
 """Of all datasets together: what is known of them, and of their pipelines what came with that."""
 MOST_WAITING_BYTES = 1 << 30
 """Of all states together from which jobs wait to go on."""
+MOST_CHECKPOINT_BYTES = 12 << 20
+"""In the state from which a job goes on."""
 MOST_UPLOADS = 10_000
 """Parts of pipelines that clients have begun to send."""
 MOST_CHARACTERS = 1_000

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from zmqdata.messages import JobParameters, TaskDefinition
 
 COLOCATED = "COLOCATED"
+ON_POISON = ("fail", "skip")
+"""What may become of an element that has killed its worker again and again."""
 UNSPLIT = frozenset({"OFF", "DYNAMIC"})
 """Processing modes in which no static part of the input belongs to a worker."""
 
@@ -58,3 +60,29 @@ def is_for_all(target: str, tags: Collection[str]) -> bool:
     if target == "AUTO":
         return not tags or all(tag.upper() != COLOCATED for tag in tags)
     return target == "ANY"
+
+
+def changed_content(dataset_id: str, known: str, found: str) -> str:
+    """Says how the content differs that a client knows under an id from what the dispatcher has there, and why.
+
+    >>> changed_content("one", "a:b:c", "a:b:d")[:96]
+    'The dataset with id one has another content than this client knows. Known functions: <c>; found:'
+    """
+    names = ("structure", "functions", "values that functions hold")
+    pairs = [
+        f"Known {name}: <{one[:24]}>; found: <{other[:24]}>."
+        for name, one, other in zip(names, _told_parts(known), _told_parts(found), strict=True)
+        if one != other
+    ]
+    return (
+        f"The dataset with id {dataset_id} has another content than this client knows. {pairs[0]} Probably the "
+        "dispatcher was restarted without a work_dir, and something else was registered under this id before this "
+        "client came back. Call from_dataset_id() again to read what is there now, or register what you want under an "
+        "id of its own; with a work_dir a dispatcher keeps what its ids mean."
+    )
+
+
+def _told_parts(fingerprint: str) -> tuple[str, str, str]:
+    structure, _, rest = fingerprint.partition(":")
+    code, _, functions = rest.partition(":")
+    return structure, functions, code
