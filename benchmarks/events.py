@@ -19,7 +19,7 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
+from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.splits import IndexSplits
 
 NUMBERS = (100, 1_000, 5_000, 20_000)

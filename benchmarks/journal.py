@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from zmqdata import updates as u
-from zmqdata.core.snapshots import snapshot
-from zmqdata.core.state import DispatcherState
+from zmqdata.core.dispatcher.state.snapshots import snapshot
+from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.dispatcher.journalfile import JournalFile, JournalWriter
 from zmqdata.messages import DatasetDescription, JobParameters
 from zmqdata.splits import IndexSplits, Split

@@ -30,8 +30,8 @@ from zmqdata import Dataset, LocalCluster, distribute, register_dataset
 from zmqdata import updates as u
 from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
-from zmqdata.core.snapshots import snapshot
-from zmqdata.core.state import DispatcherState
+from zmqdata.core.dispatcher.state.snapshots import snapshot
+from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.dispatcher.journalfile import JournalFile
 from zmqdata.messages import JobParameters
 from zmqdata.splits import Split
@@ -44,23 +44,23 @@ OWN = os.sep + "zmqdata" + os.sep
 GUARDS = {
     "reports": {
         "client/shell.py": {"_report", "_report_partly", "_report_taken"},
-        "core/consumer.py": {"_speak", "_heartbeat_answered"},
-        "core/reading.py": {"_collect_report", "next_report", "acknowledge"},
-        "core/jobs.py": {"heartbeat"},
+        "core/client/decider.py": {"_speak", "_heartbeat_answered"},
+        "core/client/tasks.py": {"_collect_report", "next_report", "acknowledge"},
+        "core/dispatcher/jobs.py": {"heartbeat"},
     },
     "retention": {
-        "core/streams.py": {"_forget", "_count_reported"},
-        "core/lanes.py": {"forget", "_forget", "_count_reported"},
-        "core/sendlinks.py": {"seen"},
+        "core/worker/streams.py": {"_forget", "_count_reported"},
+        "core/worker/coordinated.py": {"forget", "_forget", "_count_reported"},
+        "core/worker/links.py": {"seen"},
     },
     "states": {
         "worker/runner.py": {"_note"},
-        "core/worker.py": {"_state_taken"},
-        "core/feeding.py": {"_started"},
-        "core/inband.py": {"news_for"},
-        "core/standing.py": {"take"},
-        "core/continuing.py": {"take"},
-        "core/state.py": {"_take_state", "_let_go"},
+        "core/worker/decider.py": {"_state_taken"},
+        "core/worker/splits.py": {"_started"},
+        "core/worker/lineage.py": {"news_for"},
+        "core/client/checkpoint.py": {"take"},
+        "core/dispatcher/lineage.py": {"take"},
+        "core/dispatcher/state/state.py": {"_take_state", "_let_go"},
     },
 }
 """Functions that are there only so that nothing is lost, by what they do and by their modules."""

@@ -37,9 +37,9 @@ import zmq
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.cluster.processes import ServerProcess
-from zmqdata.core.readlinks import VOUCHING
+from zmqdata.core.client.links import VOUCHING
 from zmqdata.core.rotation import Rotation
-from zmqdata.core.sendlinks import NAMED_AT_ONCE, SPOKE_LATELY
+from zmqdata.core.worker.links import NAMED_AT_ONCE, SPOKE_LATELY
 from zmqdata.splits import IndexSplits
 from zmqdata.transport import sockets
 from zmqdata.transport.keychoice import shown_key

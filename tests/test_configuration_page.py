@@ -11,10 +11,11 @@ from tools.configuration_page import PAGE, filled
 from zmqdata import Dataset, DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer, distribute
 from zmqdata.blocks import structures
 from zmqdata.client.calls import status
-from zmqdata.core import limits, sendlinks
+from zmqdata.core import limits
+from zmqdata.core.worker import links
 from zmqdata.dispatcher import store
 from zmqdata.transport import connections, entrance, keys, sockets
-from zmqdata.worker import links
+from zmqdata.worker import links as link_sockets
 
 TEXT = Path(PAGE).read_text(encoding="utf-8")
 
@@ -34,9 +35,9 @@ LIMITS = {
     "clients, and workers": f"{limits.MOST_CLIENTS:,} each",
     "characters of a name": f"{limits.MOST_CHARACTERS:,}",
     "messages of one peer": f"{sockets.HEARD_QUEUE:,}",
-    "links of a worker": f"{sendlinks.MAX_LINKS:,}, and {sendlinks.MAX_IDLE_LINKS}",
-    "tasks for which": f"{sendlinks.MAX_GRANTS:,}",
-    "bytes that wait": f"{links.MOST_QUEUED_BYTES >> 30} GB",
+    "links of a worker": f"{links.MAX_LINKS:,}, and {links.MAX_IDLE_LINKS}",
+    "tasks for which": f"{links.MAX_GRANTS:,}",
+    "bytes that wait": f"{link_sockets.MOST_QUEUED_BYTES >> 30} GB",
     "connections that were let in": f"{entrance.MOST_UNHEARD}, or {entrance.MOST_UNHEARD_BYTES >> 20} MB",
     "answers of a server": f"{sockets.CONTROL_QUEUE:,}, and {connections.MOST_UNTAKEN >> 20} MB",
     "bytes of a checkpoint": f"{limits.MOST_CHECKPOINT_BYTES >> 20} MB",

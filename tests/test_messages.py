@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
-from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
-from zmqdata.core.dispatcher import DispatcherCore
-from zmqdata.core.worker import WorkerCore, WorkerProfile
+from zmqdata.core.client.decider import ConsumerCore, ConsumerProfile
+from zmqdata.core.dispatcher.decider import DispatcherCore
+from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.messages.parts import MOST_NUMBER
 from zmqdata.splits import FileSplits, IndexSplits, Split
 

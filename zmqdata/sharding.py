@@ -1,7 +1,7 @@
 """Static sharding: the pipeline that one of n workers runs, as a rewritten tree of nodes (tf.data's auto-shard rules).
 
 ``shard_statically`` is all there is to call. Reading the shards belongs to ``iterators.selections``, which worker has
-which index to ``core.places``, splits of DYNAMIC iterations to ``core.splits``.
+which index to ``core.dispatcher.worker_addresses``, splits of DYNAMIC iterations to ``core.ledger``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Also how a source's description and a seed order its splits, for those who hand them out and those who read all.
 
-No logic of leasing lives here (that is ``core.splits``), and no reading of sources (that is ``iterators``).
+No logic of leasing lives here (that is ``core.ledger``), and no reading of sources (that is ``iterators``).
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.client import registering
 from zmqdata.client.registering import MOST_BROKEN, Upload
-from zmqdata.core.dispatcher import DispatcherCore
-from zmqdata.core.pipelines import MOST_PIECE_PATIENCE, Pipelines
+from zmqdata.core.dispatcher.decider import DispatcherCore
+from zmqdata.core.worker.pipelines import MOST_PIECE_PATIENCE, Pipelines
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import DataLossError
 

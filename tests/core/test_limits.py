@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from tests.core.test_datasets import DESCRIPTION as SHELVED
-from tests.core.test_datasets import Shelf, digest
-from tests.core.test_dispatcher import Cluster
-from tests.core.test_incarnations import Desk as Waiting
-from tests.core.test_jobs import DESCRIPTION, JOB, Desk
-from tests.core.test_saves import ASK, Office, only
+from tests.core.dispatcher.test_datasets import DESCRIPTION as SHELVED
+from tests.core.dispatcher.test_datasets import Shelf, digest
+from tests.core.dispatcher.test_decider import Cluster
+from tests.core.dispatcher.test_incarnations import Desk as Waiting
+from tests.core.dispatcher.test_jobs import DESCRIPTION, JOB, Desk
+from tests.core.dispatcher.test_saving import ASK, Office, only
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.commands.saves import SavePrepared
-from zmqdata.core import admission, datasets, dispatcher, incarnations, jobs, saves
+from zmqdata.core.dispatcher import admission, datasets, decider, incarnations, jobs, saving
 from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.splits import FileSplits
 
@@ -75,7 +75,7 @@ def test_there_are_only_so_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_save_counts_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the moment at which its folder is asked for, and its path as a name; who asks again is answered."""
-    monkeypatch.setattr(saves, "MOST_JOBS", 1)
+    monkeypatch.setattr(saving, "MOST_JOBS", 1)
     office = Office()
     other = m.StartSave("request", "dataset", "/b", "other")
     office.hear(ASK)
@@ -120,7 +120,7 @@ def test_there_are_only_so_many_datasets(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_there_are_only_so_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more is refused; those that are there may register again."""
-    monkeypatch.setattr(dispatcher, "MOST_WORKERS", 1)
+    monkeypatch.setattr(decider, "MOST_WORKERS", 1)
     cluster = Cluster(busy=False)
     cluster.join("v")
     cluster.join("w")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zmqdata.core.ledger import Ledger
 from zmqdata.core.lineage import (
     MOST_KEPT_BYTES,
     MOST_STATE_BYTES,
@@ -16,7 +17,6 @@ from zmqdata.core.lineage import (
     without_holes,
 )
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.splits import Ledger
 from zmqdata.decisions import Decision, Decisions
 from zmqdata.messages import TaskState
 from zmqdata.splits import Split

@@ -9,8 +9,8 @@ from msgspec import structs
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
-from zmqdata.core.snapshots import snapshot
+from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
+from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.splits import IndexSplits
 from zmqdata.testing import Transcript
 

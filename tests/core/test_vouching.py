@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from zmqdata import messages as m
-from zmqdata.core.lease import ClientLease
-from zmqdata.core.leases import SHARE, Leases
-from zmqdata.core.liveness import Roster
-from zmqdata.core.readlinks import LinkProfile, ReadLinks
-from zmqdata.core.sendlinks import SendLinks
+from zmqdata.core.client.lease import ClientLease
+from zmqdata.core.client.links import LinkProfile, ReadLinks
+from zmqdata.core.dispatcher.lease import SHARE, Leases
+from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.worker.links import SendLinks
 
 TICK = 0.2
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from zmqdata import DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer
-from zmqdata.core.dispatcher import DispatcherPolicy, DispatcherTimes
+from zmqdata.core.dispatcher.decider import DispatcherPolicy, DispatcherTimes
 from zmqdata.dispatcher.server import host_aliases, policy_of, times_of
 from zmqdata.errors import FailedPreconditionError
 

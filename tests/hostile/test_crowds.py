@@ -33,7 +33,7 @@ from tests.hostile.conftest import Peer, Service, check_serves, endpoints, serve
 from zmqdata import Dataset, distribute, wire
 from zmqdata import messages as m
 from zmqdata.client.calls import status
-from zmqdata.core.streams import MOST_BYTES_OUT
+from zmqdata.core.worker.streams import MOST_BYTES_OUT
 from zmqdata.transport import sockets
 from zmqdata.transport.keychoice import own_key
 from zmqdata.transport.keys import load

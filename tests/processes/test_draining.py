@@ -13,7 +13,7 @@ import pytest
 
 from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.client.calls import status
-from zmqdata.core.draining import DRAIN_SECONDS
+from zmqdata.core.worker.draining import DRAIN_SECONDS
 from zmqdata.testing.cluster import await_condition
 
 pytestmark = pytest.mark.realprocess

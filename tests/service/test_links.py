@@ -12,7 +12,7 @@ import pytest
 from tests.service.conftest import Service, wait_until
 from tests.service.proxy import SeveringProxy, free_ports
 from zmqdata import Dataset
-from zmqdata.core import consumer
+from zmqdata.core.client import decider
 from zmqdata.errors import ResourceExhaustedError
 from zmqdata.transport.folders import own_folder
 
@@ -66,7 +66,7 @@ def test_used_up_data_ports_are_an_error_in_the_end(
     make_service: Callable[..., Service], ports: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that goes without a port for too long is told how to have more, while the other one reads on."""
-    monkeypatch.setattr(consumer, "LINK_PATIENCE", 1.0)
+    monkeypatch.setattr(decider, "LINK_PATIENCE", 1.0)
     service = make_service(workers=0)
     service.add_worker(data_transfer_port=ports[0])
     first = iter(service.read(Dataset.range(10**9), data_transfer_protocol="tcp"))

@@ -145,7 +145,7 @@ def test_a_saved_dataset_is_shared_by_chunk(store: Store, make_service: Make) ->
 
 def test_a_save_is_read_while_it_is_written(store: Store, gate: Gate, monkeypatch: Any) -> None:
     """With wait=True reading may begin before the save, and gives elements long before it has ended."""
-    monkeypatch.setattr("zmqdata.core.written.FIRST_CHUNK_SECONDS", 0.1)
+    monkeypatch.setattr("zmqdata.core.worker.saving.FIRST_CHUNK_SECONDS", 0.1)
     found: list[int] = []
 
     def read() -> None:
@@ -175,7 +175,7 @@ def test_a_growing_save_is_not_split(store: Store, gate: Gate) -> None:
 
 def test_a_change_of_workers_loses_nothing(store: Store, gate: Gate, monkeypatch: Any) -> None:
     """Workers that leave and come while they save leave every element once."""
-    monkeypatch.setattr("zmqdata.core.written.FIRST_CHUNK_SECONDS", 0.05)
+    monkeypatch.setattr("zmqdata.core.worker.saving.FIRST_CHUNK_SECONDS", 0.05)
 
     def slow(x: Any) -> Any:
         import os

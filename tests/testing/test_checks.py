@@ -9,9 +9,9 @@ import pytest
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
-from zmqdata.core.dispatcher import DispatcherCore
-from zmqdata.core.worker import WorkerCore, WorkerProfile
+from zmqdata.core.client.decider import ConsumerCore, ConsumerProfile
+from zmqdata.core.dispatcher.decider import DispatcherCore
+from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.splits import IndexSplits, Split
 from zmqdata.testing import Clock, LawBroken, Laws, SimulatedPipeline
 

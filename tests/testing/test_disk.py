@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from zmqdata.core.state import DispatcherState
+from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.errors import DataLossError
 from zmqdata.journal import read_journal
 from zmqdata.messages import TaskState

@@ -10,8 +10,8 @@ import pytest
 from msgspec import structs
 
 from zmqdata import messages as m
-from zmqdata.core.hosting import Hosting
-from zmqdata.core.saves import Saves
+from zmqdata.core.dispatcher.hosting import Hosting
+from zmqdata.core.dispatcher.saving import Saves
 from zmqdata.testing import LawBroken, SimulatedPipeline
 from zmqdata.testing.saving import Saver, SavingPoisonScenario, SavingScenario, SavingWorld
 
@@ -84,7 +84,7 @@ def _forget_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _tell_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zmqdata.core.written.REPEAT", 1e9)
+    monkeypatch.setattr("zmqdata.core.worker.saving.REPEAT", 1e9)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zmqdata import commands as c
-from zmqdata.core.dispatcher import DispatcherTimes
+from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing import SimulatedPipeline, World
 from zmqdata.testing.world import DISPATCHER, SimulatedClient
 

@@ -10,9 +10,9 @@ import pytest
 
 from zmqdata import commands as c
 from zmqdata import updates as u
-from zmqdata.core.dispatcher import DispatcherTimes
+from zmqdata.core.dispatcher.decider import DispatcherTimes
+from zmqdata.core.dispatcher.state.tasks import Task
 from zmqdata.core.lineage import MOST_STATES
-from zmqdata.core.tasks import Task
 from zmqdata.testing import (
     CALM,
     CoordinatedPoisonScenario,

@@ -6,7 +6,7 @@ import pytest
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.worker import WorkerCore, WorkerProfile
+from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.testing import Transcript
 
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.blocks import UNKNOWN_SPEED
-from zmqdata.core.worker import WorkerCore, WorkerProfile
+from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.transport.tcp import Sent
 from zmqdata.worker.links import LinkSockets
 from zmqdata.worker.speeds import Speeds

@@ -24,7 +24,7 @@ from zmqdata.client.registration import (
     spec_without_running,
 )
 from zmqdata.client.repeating import Repetitions
-from zmqdata.core.consumer import ConsumerProfile
+from zmqdata.core.client.decider import ConsumerProfile
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.arguments import optional_spec
 from zmqdata.endpoints import parse_service

@@ -15,7 +15,7 @@ from zmqdata.client.bookmarks import ServiceBookmark
 from zmqdata.client.deliveries import Strides
 from zmqdata.client.delivery import Delivery, End
 from zmqdata.client.shell import ReaderShell
-from zmqdata.core.consumer import ConsumerProfile
+from zmqdata.core.client.decider import ConsumerProfile
 from zmqdata.errors import DataServiceError, FailedPreconditionError, UnimplementedError, named_error
 from zmqdata.iterators import ElementIterator, Restoring
 from zmqdata.iterators.watching import LeftOut

@@ -12,7 +12,7 @@ import msgspec
 from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, call, new_request
 from zmqdata.client.registering import Upload
-from zmqdata.core.targets import changed_content
+from zmqdata.core.job_rules import changed_content
 from zmqdata.dataset import Dataset
 from zmqdata.endpoints import parse_service
 from zmqdata.errors import (

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from zmqdata import messages as m
-from zmqdata.core.consumer import ConsumerProfile
+from zmqdata.core.client.decider import ConsumerProfile
 from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.errors import InvalidArgumentError
 

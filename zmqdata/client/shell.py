@@ -28,7 +28,7 @@ from zmqdata.client.delivery import Delivery, End
 from zmqdata.client.descriptors import Descriptors
 from zmqdata.client.memories import Memories
 from zmqdata.client.servers import Servers
-from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
+from zmqdata.core.client.decider import ConsumerCore, ConsumerProfile
 from zmqdata.errors import (
     DataServiceError,
     FailedPreconditionError,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zmqdata.core.ledger import Ledger
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.splits import Ledger
 from zmqdata.decisions import Decisions
 from zmqdata.messages import TaskState
 

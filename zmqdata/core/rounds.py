@@ -1,7 +1,8 @@
 """The arithmetic of coordinated reads: which step is which round of which task, and how far may be read.
 
 A step is what every consumer takes at the same place of its own stream: one round, made by one task. Views say which
-tasks take turns from which step on. Who may read what, and when a view begins, is decided in ``core.coordination``.
+tasks take turns from which step on. Who may read what, and when a view begins, is decided in
+``core.dispatcher.coordinated``.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The dispatcher: the sockets, the clock and the files around ``zmqdata.core.dispatcher``. Nothing is imported here."""
+"""The dispatcher's sockets, clock and files, around ``zmqdata.core.dispatcher.decider``. Nothing is imported here."""

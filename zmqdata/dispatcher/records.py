@@ -11,8 +11,8 @@ from pathlib import Path
 
 from zmqdata import commands as c
 from zmqdata import updates as u
-from zmqdata.core.dispatcher import DispatcherCore
-from zmqdata.core.snapshots import snapshot
+from zmqdata.core.dispatcher.decider import DispatcherCore
+from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.dispatcher.gate import Gate
 from zmqdata.dispatcher.journalfile import JournalFile, JournalWriter
 from zmqdata.dispatcher.store import PipelineStore

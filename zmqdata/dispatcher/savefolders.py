@@ -1,6 +1,6 @@
 """The dispatcher's files of saves: folders are made, chunks get their final names, markers are written. And checked.
 
-Which chunk counts is decided by ``core.saves``; what a name means is for ``manifests``.
+Which chunk counts is decided by ``core.dispatcher.saving``; what a name means is for ``manifests``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ THREADS = 4
 
 
 class SaveFolders:
-    """Carries out commands of ``core.saves`` in threads of its own.
+    """Carries out commands of ``core.dispatcher.saving`` in threads of its own.
 
     Args:
         report: takes the events that answer them, from any thread.

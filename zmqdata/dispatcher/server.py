@@ -1,4 +1,4 @@
-"""The dispatcher's shell: its ROUTER, its clock, its files. All decisions are ``core.dispatcher``'s."""
+"""The dispatcher's shell: its ROUTER, its clock, its files. All decisions are ``core.dispatcher.decider``'s."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.commands import saves as s
 from zmqdata.config import DispatcherConfig
-from zmqdata.core.dispatcher import DispatcherCore, DispatcherPolicy, DispatcherTimes
+from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, DispatcherTimes
+from zmqdata.core.dispatcher.saving import job_of
+from zmqdata.core.dispatcher.worker_addresses import located
 from zmqdata.core.limits import MOST_CHARACTERS, repeats_too_long
-from zmqdata.core.places import located
-from zmqdata.core.saves import job_of
 from zmqdata.dispatcher.journalfile import WorkDirLock
 from zmqdata.dispatcher.listings import Listings
 from zmqdata.dispatcher.records import Records

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from zmqdata.config import DispatcherConfig
-from zmqdata.core.audit import audit_of
-from zmqdata.core.deaths import what
-from zmqdata.core.dispatcher import DispatcherCore
-from zmqdata.core.jobs import CollectedIteration
-from zmqdata.core.tasks import Iteration, Task
+from zmqdata.core.dispatcher.decider import DispatcherCore
+from zmqdata.core.dispatcher.jobs import CollectedIteration
+from zmqdata.core.dispatcher.poison import what
+from zmqdata.core.dispatcher.state.audit import audit_of
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.messages import JobParameters
 
 STALLED = 60.0

@@ -12,12 +12,12 @@ from typing import Any, NoReturn
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.consumer import ConsumerCore
-from zmqdata.core.dealing import FirstCome
-from zmqdata.core.dispatcher import DispatcherCore
-from zmqdata.core.state import DispatcherState
-from zmqdata.core.stepping import Stepping
-from zmqdata.core.worker import WorkerCore
+from zmqdata.core.client.coordinated import Stepping
+from zmqdata.core.client.decider import ConsumerCore
+from zmqdata.core.dispatcher.decider import DispatcherCore
+from zmqdata.core.dispatcher.state.state import DispatcherState
+from zmqdata.core.worker.dealing import FirstCome
+from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.runner import Name, SimulatedPipeline

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from zmqdata.core.dispatcher import DispatcherTimes
+from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing.runner import SimulatedPipeline
 from zmqdata.testing.scenario import NEVER, PATIENCE, RATES, Scenario, deadly_pipeline
 from zmqdata.testing.world import World

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.dispatcher import DispatcherCore
-from zmqdata.core.snapshots import snapshot
-from zmqdata.core.state import DispatcherState
+from zmqdata.core.dispatcher.decider import DispatcherCore
+from zmqdata.core.dispatcher.state.snapshots import snapshot
+from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.dispatcher.gate import Gate
 from zmqdata.testing.checks import Laws
 from zmqdata.testing.clock import Clock

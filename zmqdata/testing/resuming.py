@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import messages as m
-from zmqdata.core.consumer import ConsumerCore
-from zmqdata.core.dispatcher import DispatcherTimes
+from zmqdata.core.client.decider import ConsumerCore
+from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing.network import CALM
 from zmqdata.testing.runner import Name, SimulatedPipeline
 from zmqdata.testing.scenario import NEVER, PATIENCE, RATES, STORM, Scenario

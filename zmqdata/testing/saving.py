@@ -14,8 +14,8 @@ from typing import Any
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.commands import saves as s
-from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
-from zmqdata.core.state import DispatcherState
+from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
+from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.splits import IndexSplits
 from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.nodes import SimulatedDispatcher

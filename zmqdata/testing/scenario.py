@@ -9,7 +9,7 @@ from functools import partial
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.dispatcher import DispatcherTimes
+from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.runner import SimulatedPipeline
 from zmqdata.testing.world import DISPATCHER, SimulatedClient, SimulatedWorker, World

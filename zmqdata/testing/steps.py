@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.rounds import Rounds
-from zmqdata.core.tasks import Iteration, Task
 from zmqdata.messages import Block, JobParameters
 from zmqdata.testing.checks import Laws
 from zmqdata.testing.runner import Name, SimulatedPipeline

@@ -26,7 +26,7 @@ class Transcript:
         core: the core.
 
     Example:
-        >>> from zmqdata.core.dispatcher import DispatcherCore
+        >>> from zmqdata.core.dispatcher.decider import DispatcherCore
         >>> from zmqdata.messages import DescribeDataset, RequestRefused
         >>> transcript = Transcript(DispatcherCore(seed=1))
         >>> transcript.hear("somebody", DescribeDataset("request", "unknown"))

@@ -15,10 +15,10 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.consumer import ConsumerCore, ConsumerProfile
-from zmqdata.core.dispatcher import DispatcherCore, DispatcherTimes
-from zmqdata.core.places import Places
-from zmqdata.core.worker import WorkerCore, WorkerProfile
+from zmqdata.core.client.decider import ConsumerCore, ConsumerProfile
+from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
+from zmqdata.core.dispatcher.worker_addresses import Places
+from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.splits import IndexSplits
 from zmqdata.testing.checks import Laws
 from zmqdata.testing.clock import Clock

@@ -1,6 +1,6 @@
 """The worker's files of saves: a thread that writes blocks into chunks, and says what the elements in them look like.
 
-When a chunk is opened and closed is decided by ``core.written``; what a chunk is, by ``chunks``.
+When a chunk is opened and closed is decided by ``core.worker.saving``; what a chunk is, by ``chunks``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The worker's shell: its sockets, its clock, its task runners. All decisions are ``core.worker``'s."""
+"""The worker's shell: its sockets, its clock, its task runners. All decisions are ``core.worker.decider``'s."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.commands import saves as s
 from zmqdata.config import WorkerConfig
-from zmqdata.core.draining import DRAIN_SECONDS
 from zmqdata.core.limits import MOST_CHARACTERS
-from zmqdata.core.worker import WorkerCore, WorkerProfile
+from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
+from zmqdata.core.worker.draining import DRAIN_SECONDS
 from zmqdata.endpoints import parse_service, split_address
 from zmqdata.errors import DataServiceError, named_error
 from zmqdata.failures import encode_failure

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 
 from zmqdata import commands as c
 from zmqdata.blocks import UNKNOWN_SPEED
-from zmqdata.core.hosted import HostedTask
-from zmqdata.core.sendlinks import Link
-from zmqdata.core.speeds import LinkSpeed, task_speed
-from zmqdata.core.worker import WorkerCore
+from zmqdata.core.worker.decider import WorkerCore
+from zmqdata.core.worker.links import Link
+from zmqdata.core.worker.speeds import LinkSpeed, task_speed
+from zmqdata.core.worker.tasks import HostedTask
 from zmqdata.worker.links import LinkSockets
 from zmqdata.worker.runner import TaskRunner
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from zmqdata.config import WorkerConfig
-from zmqdata.core.hosted import HostedTask
-from zmqdata.core.worker import WorkerCore
-from zmqdata.core.written import Written
+from zmqdata.core.worker.decider import WorkerCore
+from zmqdata.core.worker.saving import Written
+from zmqdata.core.worker.tasks import HostedTask
 from zmqdata.messages import shown_name
 
 

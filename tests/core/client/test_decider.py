@@ -1,0 +1,959 @@
+"""Facts about the client's decider."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.client.decider import LINK_PATIENCE, SETTLE, ConsumerCore, ConsumerProfile
+from zmqdata.testing import Transcript
+
+JOB = m.JobParameters("job", "dataset", "DYNAMIC")
+D = c.DISPATCHER
+
+
+def place(task: int = 1, attempt: int = 1, worker: str = "w") -> m.TaskPlace:
+    return m.TaskPlace(task, attempt, worker, worker)
+
+
+class Reader(Transcript):
+    """A consumer core with a link to worker ``w``, as soon as there is a task."""
+
+    core: ConsumerCore
+
+    def __init__(self, *places: m.TaskPlace, closed: bool = False, opened: bool = True, **profile: Any) -> None:
+        super().__init__(ConsumerCore(ConsumerProfile("me", JOB, 0, "tcp://d:1", **profile)))
+        self.number = 0
+        self.link = "me-1"
+        if opened:
+            self.feed(c.Tick())
+            self.hear(D, m.IterationOpened("me", 7, m.TaskList(1, places, closed)))
+            self.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
+
+    def list(self, version: int, *places: m.TaskPlace, closed: bool = False) -> None:
+        self.hear(D, m.TasksChanged("me", m.TaskList(version, places, closed)))
+
+    def block(self, first: int, count: int = 2, task: int = 1, attempt: int = 1, skip: int = 0) -> None:
+        self.number += 1
+        header = m.Block(self.number, task, attempt, first, count, skip, 10 * count)
+        self.feed(c.Arrived(self.link, header, "content"))
+
+    def end(self, total: int, task: int = 1, attempt: int = 1) -> None:
+        self.number += 1
+        self.feed(c.Arrived(self.link, m.EndOfTask(self.number, task, attempt, total)))
+
+    def take(self, first: int, stop: int, task: int = 1, attempt: int = 1, size: int = 0) -> None:
+        self.feed(c.PartsHandedOut((c.HandedOut(task, attempt, first, stop, size),)))
+
+    def streams(self) -> list[m.StreamGrant]:
+        return [stream for grant in self.all_of(m.Grant) for stream in grant.streams]
+
+
+# --- opening
+
+
+def test_an_iteration_is_asked_for_until_it_is_opened() -> None:
+    """A client asks once a second, and then sends heartbeats instead."""
+    reader = Reader(opened=False)
+    reader.wait(2.5)
+    assert reader.all_of(m.OpenIteration) == [m.OpenIteration("me", JOB, 0)] * 3
+    reader.hear(D, m.IterationOpened("somebody else", 7, m.TaskList(1, (), False)))
+    assert not reader.core.opened
+    reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (), False)))
+    reader.wait(1.0)
+    assert reader.sent(m.ClientHeartbeat).task_version == 1
+
+
+def test_nothing_is_read_before_a_client_hears_that_it_was_let_in() -> None:
+    """It has no lease yet: it opens no link and takes nothing, but says that it holds nothing when it is asked."""
+    reader = Reader(opened=False)
+    reader.feed(c.Tick())
+    reader.commands.clear()
+    reader.list(5, place())
+    assert reader.commands == []
+    reader.hear(D, m.RequestHoldings("me", 1, 2))
+    assert reader.sent(m.HoldingsReported).ranges == ()
+    reader.hear(D, m.IterationOpened("me", 7, m.TaskList(4, (place(),), False)))
+    assert reader.all_of(m.OpenLink) == [], "attempt 1 may have given others what this client does not hold"
+    reader.list(5, place(attempt=2))
+    assert reader.sent(m.OpenLink).client == "me"
+
+
+@pytest.mark.parametrize("consumer", [None, 1])
+def test_who_was_given_up_before_it_heard_that_it_was_let_in_joins_again(consumer: int | None) -> None:
+    """At once, as it holds nothing, and as part of the iteration that its state has begun: that is not told again."""
+    reader = Reader(opened=False, resume=b"state", reader=m.Reader(consumer))
+    reader.feed(c.Tick())
+    assert reader.sent(m.OpenIteration).resume == b"state"
+    give_up(reader)
+    ask = reader.sent(m.OpenIteration)
+    assert (ask.client, ask.iteration, ask.resume, ask.step, ask.former) == ("me.1", 7, b"", 0, "me")
+    give_up(reader)
+    assert reader.commands == []
+    reader.hear(D, m.IterationOpened("me.1", 7, m.TaskList(1, (place(),), False)))
+    assert reader.core.opened
+    assert reader.sent(m.OpenLink).client == "me.1"
+
+
+def test_who_is_given_up_again_and_again_keeps_its_step() -> None:
+    """A numbered consumer has what there is below it, whatever it heard since."""
+    reader = numbered(step=5)
+    give_up(reader)
+    reader.wait(SETTLE)
+    reader.commands.clear()
+    give_up(reader, "me.1")
+    ask = reader.sent(m.OpenIteration)
+    assert (ask.client, ask.iteration, ask.step, ask.former) == ("me.2", 7, 5, "me.1")
+
+
+def test_who_joins_again_in_vain_is_patient_for_no_longer_than_others() -> None:
+    """A dispatcher that is silent from then on is given up after the usual time-out."""
+    reader = Reader(opened=False, dispatcher_timeout=30.0)
+    reader.feed(c.Tick())
+    give_up(reader)
+    reader.wait(29.0)
+    assert not reader.all_of(c.Finish)
+    reader.wait(2.0)
+    assert reader.sent(c.Finish).error == "UnavailableError"
+
+
+def joined(delivered: int, finished: bool, shared: bool) -> list[str]:
+    """What a client that opens an iteration in this condition says to its user."""
+    reader = Reader(opened=False)
+    reader.feed(c.Tick())
+    opened = m.IterationOpened("me", 7, m.TaskList(1, (), False), delivered, finished, shared)
+    reader.hear(D, opened)
+    assert reader.all_of(c.Note) == [], "a state may be loaded before anything is read"
+    reader.feed(c.Wanted())
+    texts = [note.text for note in reader.all_of(c.Note) if note.level == "warning"]
+    reader.hear(D, opened)
+    assert reader.all_of(c.Note) == []
+    return texts
+
+
+def test_a_late_reader_is_told_what_is_gone() -> None:
+    """Who reads a job again that was read before gets a warning once, with the remedy."""
+    (text,) = joined(5, True, True)
+    assert "job 'job', repetition 0: 5 elements were delivered before this client joined; nothing is left." in text
+    assert "Use another job_name" in text
+    (text,) = joined(5, False, False)
+    assert "this client gets the rest" in text
+
+
+def test_readers_that_share_are_told_nothing() -> None:
+    """Neither the first client of an iteration nor one that joins others has lost anything."""
+    assert [joined(0, False, False), joined(0, True, False), joined(5, False, True)] == [[], [], []]
+
+
+def test_what_is_unknown_is_ignored() -> None:
+    """Events and messages that are not meant for a client change nothing."""
+    reader = Reader()
+    reader.feed("nonsense")
+    reader.hear(D, m.DrainStarted("request", ()))
+    assert reader.commands == []
+
+
+def test_a_probe_is_answered() -> None:
+    """A client that is asked for a sign gives one at once, unless it is leaving."""
+    reader = Reader()
+    reader.hear(D, m.Probe())
+    assert reader.sent(m.ClientHeartbeat).client == "me"
+    reader.feed(c.CloseRequested())
+    reader.hear(D, m.Probe())
+    assert reader.all_of(m.ClientHeartbeat) == []
+
+
+@pytest.mark.parametrize("error", ["PermissionDeniedError", "VersionMismatchError"])
+def test_who_is_not_heard_ends_the_iteration(error: str) -> None:
+    """With the reason, at once, and without a goodbye."""
+    reader = Reader()
+    reader.feed(c.ShutOut(error, "another key or version"))
+    assert reader.sent(c.Finish) == c.Finish(error, "another key or version")
+    reader.feed(c.CloseRequested())
+    assert reader.all_of(c.Closed) == [c.Closed()]
+    assert reader.all_of(m.CloseIteration) == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_who_is_shut_out_says_no_goodbye(when: str) -> None:
+    """Nobody would answer it, however much was not reported: closing is done at once, before or after the refusal."""
+    reader = Reader(place())
+    reader.block(0)
+    reader.take(0, 2)
+    refusal = m.RequestRefused("me", "PermissionDeniedError", "revoked")
+    if when == "before":
+        reader.hear(D, refusal)
+        reader.feed(c.CloseRequested())
+    else:
+        reader.feed(c.CloseRequested())
+        reader.hear(D, refusal)
+    assert reader.all_of(c.Closed) == [c.Closed()]
+    assert reader.all_of(m.CloseIteration) == []
+    reader.wait(5.0)
+    assert reader.commands == []
+
+
+def at_the_end(alone: bool = False, free: bool = False, **profile: Any) -> Reader:
+    """A client that has handed out all that came, of a task of which others have something."""
+    reader = Reader(opened=False, **profile)
+    reader.feed(c.Tick())
+    lease = m.Lease(13.5, alone, free)
+    reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), True), lease=lease))
+    reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
+    reader.block(0)
+    reader.take(0, 2)
+    reader.end(5)
+    return reader
+
+
+def test_who_is_done_says_so_and_waits() -> None:
+    """It reports at once and four times a second, until nothing is owed to anybody."""
+    reader = at_the_end()
+    beat = reader.sent(m.ClientHeartbeat)
+    assert (beat.done, beat.delivered) == (True, {1: ((0, 2),)})
+    reader.wait(1.0)
+    assert len(reader.all_of(m.ClientHeartbeat)) == 4
+    assert not reader.core.finished
+    reader.list(2, closed=True)
+    assert reader.core.finished
+
+
+def test_who_is_done_goes_when_another_one_stays() -> None:
+    """An answer to what was said before it was done, or to somebody else, does not count."""
+    reader = at_the_end()
+    beat = reader.sent(m.ClientHeartbeat).beat
+    for answer in (m.MayEnd("me", beat - 1), m.MayEnd("somebody else", beat)):
+        reader.hear(D, answer)
+        assert not reader.core.finished
+    reader.hear(D, m.MayEnd("me", beat))
+    assert reader.core.finished
+
+
+def test_what_comes_after_the_end_is_handed_out() -> None:
+    """What a dead reader held comes to who is done: it reads on, and an answer to its first report is too old."""
+    reader = at_the_end()
+    beat = reader.sent(m.ClientHeartbeat).beat
+    reader.block(2, 3)
+    reader.hear(D, m.MayEnd("me", beat))
+    assert not reader.core.finished
+    reader.wait(1.0)
+    assert not reader.sent(m.ClientHeartbeat).done
+    reader.take(2, 5)
+    reader.end(5)
+    assert reader.sent(m.ClientHeartbeat).done
+    reader.hear(D, m.MayEnd("me", beat))
+    assert not reader.core.finished
+
+
+def test_without_a_dispatcher_the_end_comes_with_the_lease() -> None:
+    """Nobody says whether a dead one held something: who is alone goes after a second, others with a warning later."""
+    reader = at_the_end()
+    reader.wait(13.0)
+    assert not reader.core.finished
+    reader.wait(1.0)
+    assert reader.core.finished
+    assert "what other readers held that have died is missing" in reader.all_of(c.Note)[-1].text
+    assert "handed out here 2 elements could not be reported" in reader.all_of(c.Note)[-1].text
+    reader = at_the_end(alone=True)
+    reader.wait(1.25)
+    assert reader.core.finished
+    assert reader.all_of(c.Note) == []
+    reader = at_the_end(dispatcher_timeout=5.0)
+    reader.wait(5.25)
+    assert reader.core.finished
+    assert reader.all_of(c.Finish) == [c.Finish("", "")]
+
+
+def test_a_stop_at_the_end_is_no_silence_of_the_dispatcher() -> None:
+    """Awake again, a client asks before it goes."""
+    reader = at_the_end()
+    reader.now += 60.0
+    reader.wait(1.0)
+    assert not reader.core.finished
+
+
+def test_where_nobody_is_given_what_another_holds_nobody_waits() -> None:
+    """Copies of the input, shared caches and anonymous jobs end by themselves."""
+    assert at_the_end(free=True).core.finished
+
+
+def test_each_worker_gets_one_link() -> None:
+    """Tasks at the same address share a link; a task between two hosts needs none."""
+    reader = Reader(place(1), place(2), place(3, worker=""), place(4, worker="x"))
+    reader.wait(1.0)
+    assert {command.peer for command in reader.commands if isinstance(command, c.Send)} == {D, "w", "x"}
+    assert [stream.task for stream in reader.sent(m.Grant).streams] == [1, 2]
+
+
+def test_a_refusal_is_raised_at_the_users_call() -> None:
+    """A refused client finishes with the error; refusals of others are not its affair."""
+    reader = Reader(opened=False)
+    reader.hear(D, m.RequestRefused("other", "NotFoundError", "text"))
+    assert not reader.commands
+    reader.hear(D, m.RequestRefused("me", "NotFoundError", "text"))
+    assert reader.sent(c.Finish) == c.Finish("NotFoundError", "text")
+
+
+def test_a_pipelines_failure_comes_with_the_refusal() -> None:
+    """All that a worker said of it reaches the training loop."""
+    reader = Reader()
+    reader.hear(D, m.RequestRefused("me", "PipelineError", "text", b"all of it"))
+    assert reader.sent(c.Finish) == c.Finish("PipelineError", "text", b"all of it")
+
+
+# --- elements
+
+
+def test_a_block_is_delivered_and_its_credit_comes_back() -> None:
+    """Elements taken are granted anew at once when nothing is left, and the window opens."""
+    reader = Reader(place())
+    reader.block(0)
+    assert reader.sent(c.Deliver).skip == 0
+    reader.take(0, 1)
+    assert reader.streams() == []
+    reader.take(1, 2, size=20)
+    assert reader.streams() == [m.StreamGrant(1, 1, 2 + 16, 20 + (2 << 20), 2)]
+
+
+def test_a_block_that_came_before_is_dropped() -> None:
+    """What a new link brings again is not delivered again."""
+    reader = Reader(place())
+    reader.block(0)
+    reader.block(0)
+    assert reader.commands == []
+    reader.block(2, skip=1)
+    assert reader.sent(c.Deliver).skip == 1
+
+
+def test_blocks_of_other_attempts_and_tasks_are_dropped() -> None:
+    """Only the attempt in the task list counts, and only tasks in it."""
+    reader = Reader(place(attempt=2))
+    reader.block(0, attempt=1)
+    reader.block(0, attempt=3)
+    reader.block(0, task=9)
+    assert reader.all_of(c.Deliver) == []
+
+
+def test_a_message_out_of_order_is_not_looked_at() -> None:
+    """A gap on a link is for the link to mend."""
+    reader = Reader(place())
+    reader.number = 5
+    reader.block(0)
+    assert reader.all_of(c.Deliver) == []
+
+
+def test_deliveries_are_reported_until_they_are_counted() -> None:
+    """Each heartbeat carries what was not acknowledged; grants say how far the dispatcher has counted."""
+    reader = Reader(place())
+    reader.block(0, 4)
+    reader.take(0, 2)
+    reader.wait(1.0)
+    assert reader.sent(m.ClientHeartbeat).delivered == {1: ((0, 2),)}
+    reader.take(2, 4, size=40)
+    reader.take(4, 4)
+    reader.wait(1.0)
+    beat = reader.sent(m.ClientHeartbeat)
+    assert (beat.report, beat.delivered) == (2, {1: ((0, 4),)})
+    reader.hear(D, m.ClientHeartbeatAnswered("me", 1, None))
+    reader.wait(1.0)
+    assert reader.sent(m.ClientHeartbeat).delivered == {1: ((2, 4),)}
+    assert [(stream.handed_out, stream.reported) for stream in reader.streams()] == [(4, 2)]
+    reader.hear(D, m.ClientHeartbeatAnswered("me", 2, m.TaskList(2, (place(attempt=2),), False)))
+    reader.wait(1.0)
+    assert (reader.sent(m.ClientHeartbeat).delivered, reader.core.task_list.version) == ({}, 2)
+
+
+def test_an_acknowledged_report_of_an_old_attempt_counts_nothing() -> None:
+    """The count of a stream belongs to its attempt."""
+    reader = Reader(place())
+    reader.block(0)
+    reader.take(0, 2, size=20)
+    reader.wait(1.0)
+    reader.list(2, place(attempt=2))
+    reader.hear(D, m.ClientHeartbeatAnswered("me", 1, None))
+    reader.wait(1.0)
+    assert [(stream.attempt, stream.handed_out, stream.reported) for stream in reader.streams()] == [(2, 0, 0)]
+
+
+# --- more than was granted
+
+
+def reopen(reader: Reader, number: int) -> None:
+    """The link that replaces a broken one is asked for, and opened by the worker."""
+    reader.wait(1.25)
+    reader.link, reader.number = f"me-{number}", 0
+    assert reader.all_of(m.OpenLink)[-1].link == reader.link
+    reader.hear("w", m.LinkOpened(reader.link, "tcp://x", "secret"))
+
+
+def test_a_block_beyond_the_grant_breaks_its_link() -> None:
+    """It is not delivered; once there is room again the worker may send it on the next link."""
+    reader = Reader(place())
+    reader.block(0, 8)
+    reader.block(8, 1)
+    assert reader.all_of(c.Deliver) == []
+    assert "more than was granted" in reader.sent(c.Note).text
+    assert reader.sent(c.DisconnectLink).link == "me-1"
+    reader.take(0, 8, size=80)
+    reopen(reader, 2)
+    assert reader.streams()[-1].elements == 8 + 16
+    reader.block(8, 1)
+    assert reader.sent(c.Deliver).header.first == 8
+    assert reader.core.reading.tasks[1].window.breaches == 0
+
+
+def test_a_single_block_may_be_larger_than_any_window() -> None:
+    """With nothing of its stream waiting a block comes whatever its size, also when it comes again on a new link."""
+    reader = Reader(place())
+    reader.feed(c.LinkBroken("me-1", "reset"))
+    reopen(reader, 2)
+    reader.block(0, 1000)
+    assert reader.sent(c.Deliver).header.count == 1000
+    reader.block(1000, 1)
+    assert reader.all_of(c.Deliver) == []
+
+
+def test_the_window_of_a_new_host_is_its_own() -> None:
+    """What the host before has sent is not held against the next; before it has a grant it may send nothing."""
+    reader = Reader(place())
+    reader.block(0, 1000)
+    reader.list(2, place(attempt=2))
+    reader.block(1000, 8, attempt=2)
+    assert reader.sent(c.Deliver).header.first == 1000
+
+
+def test_a_worker_that_goes_on_sending_too_much_ends_the_iteration() -> None:
+    """After three such blocks in a row the training loop gets an error behind what it was given."""
+    reader = Reader(place())
+    reader.block(0, 8)
+    for number in (2, 3):
+        reader.block(8, 1)
+        assert reader.all_of(c.Finish) == []
+        reopen(reader, number)
+    reader.block(8, 1)
+    assert reader.sent(c.Finish).error == "DataLossError"
+    assert "w goes on sending more than it may" in reader.sent(c.Finish).text
+
+
+# --- tasks move
+
+
+def test_a_fenced_task_is_left_at_once() -> None:
+    """Asked what it holds, a client tells everything it received, and drops what its old host still sends."""
+    reader = Reader(place())
+    reader.block(0)
+    reader.hear(D, m.RequestHoldings("me", 1, 2))
+    assert reader.sent(m.HoldingsReported) == m.HoldingsReported("me", 1, 2, ((0, 2),))
+    reader.block(2)
+    assert reader.all_of(c.Deliver) == []
+
+
+def test_elements_of_an_old_attempt_are_handed_out_and_reported() -> None:
+    """What was received before the task moved still counts, without credit on its new stream."""
+    reader = Reader(place())
+    reader.block(0)
+    reader.list(2, place(attempt=2))
+    reader.take(0, 2, size=20)
+    assert reader.streams() == []
+    reader.wait(1.0)
+    assert reader.sent(m.ClientHeartbeat).delivered == {1: ((0, 2),)}
+    assert [(stream.attempt, stream.handed_out) for stream in reader.streams()] == [(2, 0)]
+
+
+def test_a_late_list_does_not_bring_an_old_attempt_back() -> None:
+    """A task that was fenced before any list named it begins with the new attempt."""
+    reader = Reader()
+    reader.hear(D, m.RequestHoldings("me", 1, 2))
+    assert reader.sent(m.HoldingsReported).ranges == ()
+    reader.list(2, place(attempt=1))
+    assert reader.all_of(m.OpenLink) == []
+    reader.list(3, place(attempt=2))
+    assert len(reader.all_of(m.OpenLink)) == 1
+
+
+def test_a_task_that_left_the_list_is_remembered() -> None:
+    """What a client holds of a task is known also after the task was thought done, so nobody gets it twice."""
+    reader = Reader(place())
+    reader.block(0)
+    reader.list(2)
+    reader.block(2)
+    assert reader.all_of(c.Deliver) == []
+    reader.hear(D, m.RequestHoldings("me", 1, 2))
+    assert reader.sent(m.HoldingsReported).ranges == ((0, 2),)
+
+
+def test_an_older_list_is_ignored() -> None:
+    """Lists may overtake each other; the version decides."""
+    reader = Reader(place())
+    reader.list(3, place(attempt=3))
+    reader.list(2, place(attempt=9))
+    assert reader.core.reading.tasks[1].place.attempt == 3
+
+
+def test_an_ended_task_goes_on_with_a_new_attempt() -> None:
+    """The end of an attempt is not the end of the task when its host was lost afterwards."""
+    reader = Reader(place(), closed=True)
+    reader.block(0)
+    reader.end(2)
+    reader.list(2, place(attempt=2), closed=True)
+    reader.take(0, 2, size=20)
+    assert not reader.core.finished
+    reader.end(2, attempt=2)
+    assert reader.core.finished
+
+
+# --- the end
+
+
+def test_the_end_comes_when_everything_was_taken() -> None:
+    """With a closed list, all tasks ended and nothing waiting, the client finishes, says so, and closes its links."""
+    reader = Reader(place(), closed=True)
+    reader.block(0)
+    reader.end(2)
+    assert reader.all_of(c.Finish) == []
+    reader.take(0, 2, size=20)
+    assert reader.sent(c.Finish) == c.Finish()
+    assert reader.sent(m.CloseLink) == m.CloseLink("me-1")
+    assert reader.sent(m.CloseIteration) == m.CloseIteration("me", 1, {1: ((0, 2),)})
+
+
+def test_no_end_before_the_list_is_closed() -> None:
+    """An open list may bring another task."""
+    reader = Reader(place())
+    reader.end(0)
+    assert not reader.core.finished
+    reader.list(2, place(), closed=True)
+    assert reader.core.finished
+
+
+def test_a_block_after_the_end_of_its_task_is_waited_for() -> None:
+    """When another client dies its elements may come after the end was told; then the end is told again."""
+    reader = Reader(place(), place(2), closed=True)
+    reader.end(2)
+    reader.block(0)
+    reader.end(2, task=2)
+    reader.take(0, 2, size=20)
+    assert not reader.core.finished
+    reader.end(2)
+    assert reader.core.finished
+
+
+def test_a_finished_client_takes_no_more_tasks() -> None:
+    """After the end nothing is opened any more, whatever lists come."""
+    reader = Reader(closed=True)
+    assert reader.core.finished
+    reader.list(2, place())
+    assert reader.all_of(m.OpenLink) == []
+
+
+def test_the_goodbye_is_repeated_until_it_is_heard() -> None:
+    """A finished client repeats its last report; closing it then takes no time."""
+    reader = Reader(closed=True)
+    reader.wait(2.0)
+    assert len(reader.all_of(m.CloseIteration)) >= 3
+    reader.hear(D, m.IterationClosed("somebody else"))
+    reader.hear(D, m.IterationClosed("me"))
+    reader.wait(2.0)
+    assert reader.commands == []
+    reader.feed(c.CloseRequested())
+    assert reader.commands == [c.Closed()]
+    reader.feed(c.CloseRequested())
+    assert reader.commands == []
+
+
+def test_closing_early_says_goodbye_without_an_end() -> None:
+    """A closed iterator gives its elements back at once, and ends when the dispatcher has heard."""
+    reader = Reader(place())
+    reader.block(0, 4)
+    reader.take(0, 1)
+    reader.feed(c.CloseRequested())
+    assert reader.all_of(c.Finish) == []
+    assert reader.sent(m.CloseIteration).delivered == {1: ((0, 1),)}
+    reader.block(4)
+    assert reader.all_of(c.Deliver) == []
+    reader.hear(D, m.IterationClosed("me"))
+    assert reader.commands == [c.Closed()]
+
+
+def test_closing_does_not_wait_for_a_silent_dispatcher() -> None:
+    """After two seconds without an answer the goodbye is given up."""
+    reader = Reader(place())
+    reader.feed(c.CloseRequested())
+    reader.wait(1.5)
+    assert reader.all_of(c.Closed) == []
+    reader.wait(1.0)
+    assert reader.sent(c.Closed)
+    reader.wait(1.0)
+    assert reader.commands == []
+
+
+def test_a_last_report_is_told_for_as_long_as_it_takes() -> None:
+    """Readers of a job would get again what it does not tell of, so the client goes on saying it in the background."""
+    reader = Reader(place())
+    reader.block(0, 3)
+    reader.take(0, 3)
+    reader.feed(c.CloseRequested())
+    reader.wait(100.0)
+    assert reader.all_of(c.Closed) == []
+    assert reader.all_of(m.CloseIteration)[-1].delivered == {1: ((0, 3),)}
+    reader.wait(210.0)
+    assert reader.all_of(c.Closed) == [c.Closed()]
+
+
+def test_closing_after_the_end_waits_for_the_goodbye() -> None:
+    """A client that finished by itself and is closed before the dispatcher heard of it ends when that is so."""
+    reader = Reader(closed=True)
+    reader.feed(c.CloseRequested())
+    assert reader.commands == []
+    reader.hear(D, m.IterationClosed("me"))
+    assert reader.commands == [c.Closed()]
+
+
+def test_a_client_that_never_spoke_closes_at_once() -> None:
+    """Nobody knows it, so nobody needs to hear of its end."""
+    reader = Reader(opened=False)
+    reader.feed(c.CloseRequested())
+    assert reader.commands == [c.Closed()]
+
+
+# --- silence
+
+
+def test_a_silent_dispatcher_is_told_of_and_then_given_up() -> None:
+    """After 5 s the log says so; after the time-out the user gets an error that says what to look at."""
+    reader = Reader(opened=False, dispatcher_timeout=30.0)
+    reader.wait(12.0)
+    assert "no answer from the dispatcher at tcp://d:1" in reader.all_of(c.Note)[0].text
+    reader.wait(20.0)
+    assert reader.sent(c.Finish).error == "UnavailableError"
+
+
+def test_waiting_is_explained() -> None:
+    """A client that gets nothing for 10 s says what it waits for."""
+
+    def said(*places: m.TaskPlace, closed: bool = False) -> str:
+        reader = Reader(*places, closed=closed)
+        texts = []
+        for _ in range(24):
+            reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
+            reader.wait(0.5)
+            texts += [note.text for note in reader.all_of(c.Note) if note.level == "warning"]
+        return texts[0]
+
+    assert "no worker has registered" in said()
+    assert "from w" in said(place(), closed=True)
+    assert "from a new host" in said(place(worker=""))
+
+
+def test_who_has_gone_on_from_a_state_waits_for_nobodys_state() -> None:
+    """Once the iteration is open, it waits for elements like everybody else."""
+    state = m.Checkpoint(m.CHECKPOINT_VERSION, JOB, "print", 0, 11, 0, m.Reader(1), "me", (), (), ())
+    reader = Reader(opened=False, reader=m.Reader(1), resume=m.encode_checkpoint(state))
+    reader.feed(c.Tick())
+    reader.hear(D, m.ResumeAwaited("me", "the state of consumer 0"))
+    plan = m.Plan((m.View(0, ((1, 0),)),), 8, {})
+    reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), False, plan)))
+    texts = []
+    for _ in range(24):
+        reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
+        reader.wait(0.5)
+        texts += [note.text for note in reader.all_of(c.Note)]
+    assert [text.partition(" s, ")[2] for text in texts[:1]] == ["from w"]
+
+
+def test_an_open_list_of_ended_tasks_waits_for_the_end() -> None:
+    """When all tasks have ended and more may come, that is what a client waits for."""
+    reader = Reader(place())
+    reader.end(0)
+    texts = []
+    for _ in range(24):
+        reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
+        reader.wait(0.5)
+        texts += [note.text for note in reader.all_of(c.Note) if note.level == "warning"]
+    assert "the end of the iteration" in texts[0]
+
+
+def test_a_worker_that_can_never_send_to_us_ends_the_job() -> None:
+    """A link that is refused for good is raised at the user's call; one that is not ours or not ready is waited for."""
+    reader = Reader(place())
+    reader.hear("w", m.LinkRefused("me-1", "ResourceExhaustedError", "no port"))
+    reader.hear("w", m.LinkRefused("you-1", "InvalidArgumentError", "over ipc only"))
+    assert reader.all_of(c.Finish) == []
+    reader.hear("w", m.LinkRefused("me-1", "InvalidArgumentError", "over ipc only"))
+    assert reader.sent(c.Finish) == c.Finish("NotFoundError", "over ipc only")
+
+
+def test_a_worker_that_does_not_let_us_in_any_more_ends_the_job() -> None:
+    """Its elements would not come, and nobody else would say why."""
+    reader = Reader(place())
+    reader.hear("w", m.LinkRefused("me-1", "PermissionDeniedError", "not let in any more"))
+    assert reader.sent(c.Finish) == c.Finish("PermissionDeniedError", "not let in any more")
+
+
+def test_a_worker_without_a_port_is_not_waited_for_forever() -> None:
+    """Once nothing else comes either, the error says what the worker said, with its remedy."""
+    reader = Reader(place(), place(2, worker="x"))
+    for second in range(60):
+        reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
+        reader.hear("x", m.LinkRefused("me-2", "ResourceExhaustedError", "give it more"))
+        if second == 20:
+            reader.block(0)
+        if second == 25:
+            reader.take(0, 2)
+        reader.wait(1.0)
+        if reader.core.finished:
+            break
+    assert 0 <= second - 25 - LINK_PATIENCE <= 1
+    finish = reader.sent(c.Finish)
+    assert finish.error == "ResourceExhaustedError"
+    assert "x has refused a link for 30 s: give it more" in finish.text
+
+
+def test_time_in_which_we_were_stopped_is_no_refusal() -> None:
+    """Who is refused a link, is stopped for longer than it waits and is refused again goes on waiting."""
+    reader = Reader(place(), place(2, worker="x"))
+
+    def refused_for(seconds: int) -> bool:
+        for _ in range(seconds):
+            reader.hear("x", m.LinkRefused("me-2", "ResourceExhaustedError", "give it more"))
+            reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
+            reader.wait(1.0)
+        return reader.core.finished
+
+    assert not refused_for(10)
+    reader.now += 2 * LINK_PATIENCE
+    assert not refused_for(15)
+    assert refused_for(10)
+
+
+def test_a_broken_link_is_replaced() -> None:
+    """The core opens a new link from the last message on."""
+    reader = Reader(place())
+    reader.block(0)
+    reader.now = 5.0
+    reader.feed(c.LinkBroken("me-1", "reset"))
+    assert (reader.sent(m.OpenLink).replaces, reader.sent(m.OpenLink).have_through) == ("me-1", 1)
+
+
+# --- numbered consumers
+
+
+def numbered(step: int = 0, horizon: int = 8) -> Reader:
+    """A consumer that reads task 1 alone, from a step on."""
+    reader = Reader(opened=False, reader=m.Reader(0))
+    reader.feed(c.Tick())
+    reader.feed(c.Wanted())
+    plan = m.Plan((m.View(0, ((1, 0),)),), horizon, {})
+    reader.hear(D, m.TasksChanged("me", m.TaskList(1, (place(),), False, plan)))
+    assert reader.core.task_list.version == -1
+    reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), False, plan), step=step))
+    assert [note.text for note in reader.all_of(c.Note)] == (
+        [f"consumer 0 of job 'job' goes on at step {step}, where the one before it was"] if step else []
+    )
+    reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
+    return reader
+
+
+def test_a_consumer_reports_its_step() -> None:
+    """Heartbeats carry the step below which everything was handed out, and no ranges."""
+    reader = numbered(step=2)
+    assert [stream.first for stream in reader.streams()] == [2]
+    reader.block(2, 2)
+    reader.take(2, 4)
+    reader.wait(1.0)
+    beat = reader.sent(m.ClientHeartbeat)
+    assert (beat.steps, beat.delivered, beat.near) == (4, {}, 0)
+
+
+def test_a_consumer_asks_on_before_it_is_at_the_horizon() -> None:
+    """It says at once that it is near, once, and again with each heartbeat until the horizon has moved."""
+    reader = numbered()
+    reader.block(0, 8)
+    reader.take(0, 4)
+    assert reader.sent(m.ClientHeartbeat).near == 8
+    reader.take(4, 5)
+    assert reader.all_of(m.ClientHeartbeat) == []
+    reader.wait(1.0)
+    assert reader.sent(m.ClientHeartbeat).near == 8
+
+
+def test_a_consumer_that_takes_much_reports_sooner() -> None:
+    """After some megabytes it does not wait for a second to pass; others have no need of that."""
+    for reader, soon in ((numbered(horizon=100), 1), (Reader(place()), 0)):
+        reader.now += 0.2
+        reader.block(0)
+        reader.take(0, 1, size=5 << 20)
+        assert len(reader.all_of(m.ClientHeartbeat)) == soon
+
+
+def test_who_waits_for_another_consumer_is_told() -> None:
+    """The user reads which consumer is missing."""
+    reader = numbered(horizon=0)
+    plan = m.Plan((), 0, {}, (2, 3))
+    reader.hear(D, m.TasksChanged("me", m.TaskList(2, (place(),), False, plan)))
+    notes = []
+    for _ in range(12):
+        reader.wait(1.0)
+        notes += [note.text for note in reader.all_of(c.Note)]
+        reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
+    assert any("for consumer 2, 3 of job job, who is not there" in text for text in notes)
+
+
+# --- its lease
+
+
+def leased(alone: bool = False, **profile: Any) -> Reader:
+    """A client with a lease of nine seconds that holds elements 0 to 3, of which it has handed out the first."""
+    reader = Reader(opened=False, **profile)
+    reader.feed(c.Tick())
+    tasks = m.TaskList(1, (place(),), False)
+    reader.hear(D, m.IterationOpened("me", 7, tasks, lease=m.Lease(9.0, alone)))
+    reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
+    reader.block(0, 4)
+    reader.take(0, 1)
+    return reader
+
+
+def beat(reader: Reader, alone: bool = False) -> None:
+    """Has the next heartbeat answered."""
+    reader.wait(1.0)
+    [said] = reader.all_of(m.ClientHeartbeat)
+    reader.hear(D, m.ClientHeartbeatAnswered("me", said.report, None, said.beat, m.Lease(9.0, alone)))
+
+
+def give_up(reader: Reader, client: str = "me") -> None:
+    reader.hear(D, m.RequestRefused(client, "NotFoundError", "Unknown iteration client id me.", b"", True, 7))
+
+
+def test_a_lease_is_renewed_by_answers() -> None:
+    """It counts from the heartbeat that was answered; without an answer it ends, and is asked for more often."""
+    reader = leased()
+    beat(reader)
+    assert reader.core.lease.until == 10.0
+    reader.wait(9.0)
+    assert not reader.core.lease.holds(reader.now)
+    reader.wait(1.0)
+    assert len(reader.all_of(m.ClientHeartbeat)) == 4
+
+
+def test_heartbeats_say_whether_a_client_believes_to_be_alone() -> None:
+    """The dispatcher need not count on an answer that was lost."""
+    reader = leased(alone=True)
+    beat(reader)
+    reader.wait(1.0)
+    assert not reader.sent(m.ClientHeartbeat).alone
+    assert leased(alone=True).core.lease.alone
+
+
+def test_a_client_that_was_given_up_joins_again() -> None:
+    """It drops what it holds, asks for the same iteration under another name, and begins with nothing in hand."""
+    reader = leased()
+    give_up(reader)
+    ask = reader.sent(m.OpenIteration)
+    assert (ask.client, ask.iteration) == ("me.1", 7)
+    assert reader.all_of(c.DropQueued)
+    assert reader.sent(m.CloseLink).link == "me-1"
+    assert "3 elements that it held go to others; so do 1 that" in reader.sent(c.Note).text
+    reader.hear(D, m.IterationOpened("me.1", 7, m.TaskList(2, (place(),), False), 9, lease=m.Lease(9.0)))
+    assert reader.sent(m.OpenLink).client == "me.1"
+    assert not reader.all_of(c.Note)
+    reader.hear("w", m.LinkOpened("me.1-1", "tcp://x", "secret"))
+    reader.link, reader.number = "me.1-1", 0
+    reader.block(4)
+    assert reader.sent(c.Deliver).header.first == 4
+    reader.wait(1.0)
+    assert reader.sent(m.ClientHeartbeat).delivered == {}
+
+
+def test_what_was_said_to_the_former_name_does_not_count() -> None:
+    """Answers, task lists, questions and goodbyes for the name before are old."""
+    reader = leased()
+    give_up(reader)
+    for message in (
+        m.IterationOpened("me", 7, m.TaskList(9, (place(),), False)),
+        m.ClientHeartbeatAnswered("me", 1, m.TaskList(9, (), True), 1),
+        m.TasksChanged("me", m.TaskList(9, (), True)),
+        m.RequestHoldings("me", 1, 2),
+    ):
+        reader.hear(D, message)
+        assert reader.commands == []
+    give_up(reader)
+    assert reader.commands == []
+    assert not reader.core.opened
+
+
+def test_a_client_that_finds_nothing_to_join_ends() -> None:
+    """Its job was collected meanwhile; it may not begin to read from the beginning."""
+    reader = leased()
+    give_up(reader)
+    reader.hear(D, m.RequestRefused("me.1", "NotFoundError", "Unknown iteration client id me.1"))
+    assert reader.sent(c.Finish).error == "NotFoundError"
+
+
+def test_a_consumer_that_was_given_up_asks_for_its_place() -> None:
+    """It hands out nothing more, waits until all is told of what it has, and asks to go on behind that."""
+    consumer = Reader(reader=m.Reader(consumer_index=1))
+    consumer.core.reading.begin(7)
+    give_up(consumer)
+    assert consumer.commands == []
+    assert not consumer.core.lease.holds(consumer.now)
+    give_up(consumer)
+    consumer.wait(SETTLE)
+    assert consumer.all_of(c.DropQueued)
+    ask = consumer.all_of(m.OpenIteration)[0]
+    assert (ask.client, ask.iteration, ask.step, ask.former) == ("me.1", 7, 7, "me")
+    assert any("It goes on where its training loop is" in note.text for note in consumer.all_of(c.Note))
+
+
+def test_a_consumer_whose_place_was_taken_ends() -> None:
+    """Somebody else reads as it by now."""
+    consumer = Reader(reader=m.Reader(consumer_index=1))
+    give_up(consumer)
+    consumer.wait(SETTLE)
+    consumer.hear(D, m.RequestRefused("me.1", "FailedPreconditionError", "Consumer 1 is read by another client"))
+    assert consumer.sent(c.Finish).error == "FailedPreconditionError"
+
+
+def test_what_is_here_before_an_error_is_handed_out() -> None:
+    """An iteration that has failed gives nothing to others, so no lease is needed for the rest."""
+    reader = leased()
+    reader.hear(D, m.RequestRefused("me", "UnavailableError", "failed"))
+    assert reader.sent(c.Finish).error == "UnavailableError"
+    assert reader.core.lease.holds(1e9)
+
+
+def test_without_a_lease_nothing_is_handed_out_before_giving_up() -> None:
+    """A client that holds elements and hears nothing ends with the error, not with elements that others may have."""
+    reader = leased(dispatcher_timeout=20.0)
+    reader.wait(30.0)
+    assert reader.all_of(c.DropQueued)
+    assert reader.sent(c.Finish).error == "UnavailableError"
+    assert any("until it answers nothing is handed out" in note.text for note in reader.all_of(c.Note))
+
+
+def test_time_in_which_we_were_stopped_is_not_silence() -> None:
+    """A laptop that was closed for the night does not find that the dispatcher has not answered for hours."""
+    reader = leased(dispatcher_timeout=20.0)
+    beat(reader)
+    reader.now += 30_000.0
+    reader.feed(c.Tick())
+    assert not reader.all_of(c.Finish)
+    assert not reader.core.lease.holds(reader.now)
+    assert reader.all_of(m.ClientHeartbeat)
+
+
+def test_repeats_are_counted_and_told() -> None:
+    """A block that has come before, and one of an attempt that does not count, are dropped and told of."""
+    reader = Reader(place())
+    reader.block(0, 3)
+    reader.block(0, 3)
+    reader.list(2, place(attempt=2))
+    reader.block(3, 2, attempt=1)
+    assert not reader.all_of(c.Deliver)
+    reader.wait(1.0)
+    assert reader.sent(m.ClientHeartbeat).repeats == 5
+    reader.feed(c.CloseRequested())
+    assert reader.sent(m.CloseIteration).repeats == 5

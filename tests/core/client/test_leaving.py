@@ -1,0 +1,78 @@
+"""Facts about how a client takes its leave."""
+
+from __future__ import annotations
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.client.leaving import LAST_REPORT, PATIENCE, REPEAT, Goodbye
+from zmqdata.core.client.tasks import Reading
+
+
+class Leaving:
+    """The goodbye of client ``me``, and what it says."""
+
+    def __init__(self, counts: bool = True, patience: float = 3600.0) -> None:
+        self.commands: list[object] = []
+        self.reading = Reading(None, self.commands.append)
+        self.goodbye = Goodbye("me", self.reading, patience, counts, self.commands.append)
+
+    def hand_out(self) -> None:
+        self.reading.task(1)
+        self.reading.hand_out(c.HandedOut(1, 1, 0, 3, 0))
+
+    def said(self) -> list[object]:
+        commands = list(self.commands)
+        self.commands.clear()
+        return commands
+
+
+def goodbye(*delivered: tuple[int, int], report: int = 0) -> c.Send:
+    return c.Send(c.DISPATCHER, m.CloseIteration("me", report, {1: delivered} if delivered else {}, 0, 0))
+
+
+def test_it_is_repeated_until_it_is_heard() -> None:
+    """With the last report; an answer to somebody else, or to nothing, is none."""
+    leaving = Leaving()
+    leaving.hand_out()
+    leaving.goodbye.heard(m.IterationClosed("me"))
+    leaving.goodbye.begin(1.0)
+    leaving.goodbye.tick(1.0 + REPEAT / 2)
+    leaving.goodbye.heard(m.IterationClosed("somebody else"))
+    leaving.goodbye.tick(1.0 + REPEAT)
+    assert leaving.said() == [goodbye((0, 3), report=1)] * 2
+    leaving.goodbye.heard(m.IterationClosed("me"))
+    leaving.goodbye.tick(9.0)
+    assert (leaving.said(), leaving.goodbye.is_over) == ([], True)
+
+
+def test_whoever_closes_is_told_once() -> None:
+    """When the goodbye is over, or at once if it was over before; also where there was nobody to say it to."""
+    for is_first in (True, False):
+        leaving = Leaving()
+        if is_first:
+            leaving.goodbye.close(0.0)
+        leaving.goodbye.omit()
+        if not is_first:
+            assert leaving.said() == []
+            leaving.goodbye.close(0.0)
+        leaving.goodbye.omit()
+        assert leaving.said() == [c.Closed()]
+
+
+def test_a_report_that_others_depend_on_has_more_time() -> None:
+    """As long as a client does without a dispatcher, but no longer than a few minutes; else it is over soon."""
+    for reports, counts, patience, longest in (
+        (True, True, 3600.0, LAST_REPORT),
+        (True, True, 20.0, 20.0),
+        (True, False, 3600.0, PATIENCE),
+        (False, True, 3600.0, PATIENCE),
+    ):
+        leaving = Leaving(counts, patience)
+        if reports:
+            leaving.hand_out()
+        leaving.goodbye.begin(0.0)
+        leaving.goodbye.close(1.0)
+        leaving.goodbye.tick(longest + 0.9)
+        assert not leaving.goodbye.is_over
+        leaving.goodbye.tick(longest + 1.0)
+        assert leaving.goodbye.is_over

@@ -1,0 +1,306 @@
+"""Facts about the client's ends of links."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.client.links import INCOMPLETE, SILENT, STALE_LINK, VOUCHING, LinkProfile, ReadLinks
+
+STREAM = m.StreamGrant(1, 1, 8, 1000, 0)
+
+
+class Ends:
+    """Links with what they last wanted done."""
+
+    def __init__(self) -> None:
+        self.commands: list[Any] = []
+        self.links = ReadLinks(LinkProfile("me", "host", ("tcp",)), self.commands.append, lambda address: (STREAM,))
+
+    def done(self) -> list[Any]:
+        done = [one.message if isinstance(one, c.Send) else one for one in self.commands]
+        self.commands.clear()
+        return done
+
+    def open(self, now: float = 0.0) -> list[Any]:
+        self.links.tend(["w"], now)
+        self.links.opened(m.LinkOpened("me-1", "tcp://x", "secret"), now)
+        return self.done()
+
+    def arrive(self, *numbers: int, link: str = "me-1", now: float = 0.0) -> list[bool]:
+        return [self.links.count(c.Arrived(link, m.EndOfTask(number, 1, 1, 0)), now) for number in numbers]
+
+
+def ask(name: str, replaces: str = "", have_through: int = 0) -> m.OpenLink:
+    return m.OpenLink("me", name, replaces, have_through, "host", ("tcp",))
+
+
+def test_a_link_is_asked_for_until_it_is_opened() -> None:
+    """Each wanted address gets one ask a second; an opened link is connected and granted at once."""
+    ends = Ends()
+    ends.links.tend(["w"], 0.0)
+    ends.links.tick(0.5)
+    assert ends.done() == [ask("me-1")]
+    ends.links.tick(1.0)
+    assert ends.done() == [ask("me-1")]
+    ends.links.opened(m.LinkOpened("me-1", "tcp://x", "secret"), 1.0)
+    ends.links.opened(m.LinkOpened("me-1", "tcp://x", "secret"), 1.0)
+    assert ends.done() == [c.ConnectLink("me-1", "tcp://x", "secret"), m.Grant("me-1", 0, (STREAM,), sent=1.0)]
+
+
+def test_grants_are_repeated_every_second() -> None:
+    """A lost grant is made up for by the next, which also tells what was seen; more often where a lease is short."""
+    ends = Ends()
+    ends.open()
+    ends.arrive(1, 2)
+    ends.links.tick(0.5)
+    assert ends.done() == []
+    ends.links.tick(1.0)
+    assert ends.done() == [m.Grant("me-1", 2, (STREAM,), sent=1.0)]
+    ends.links.tick(1.5, 0.5)
+    assert ends.done() == [m.Grant("me-1", 2, (STREAM,), sent=1.5)]
+
+
+def test_few_workers_at_a_time_are_asked_to_vouch_for_a_client() -> None:
+    """All in turn, each at once when its turn comes; the others' grants say nothing of when they were sent."""
+    ends = Ends()
+    workers = [f"w{number}" for number in range(VOUCHING + 2)]
+    ends.links.tend(workers, 0.0)
+    for number in range(len(workers)):
+        ends.links.opened(m.LinkOpened(f"me-{number + 1}", "tcp://x", "secret"), 0.1)
+    first = {one.link for one in ends.done() if isinstance(one, m.Grant) and one.sent}
+    assert len(first) == VOUCHING
+    asked = list(first)
+    for number in range(1, 4):
+        ends.links.tick(0.2 + number)
+        grants = [one for one in ends.done() if isinstance(one, m.Grant)]
+        assert {one.sent for one in grants} == {0.0, 0.2 + number}
+        asked += [one.link for one in grants if one.sent]
+    assert Counter(Counter(asked).values()).keys() <= {2, 3}
+    assert len(set(asked)) == len(workers)
+
+
+def test_all_workers_are_asked_to_vouch_for_a_client_that_gets_no_answer() -> None:
+    """Nobody knows which of them the dispatcher hears; when it answers again, few are."""
+    ends = Ends()
+    workers = [f"w{number}" for number in range(3 * VOUCHING)]
+    ends.links.tend([*workers, "dead"], 0.0)
+    for number in range(len(workers)):
+        ends.links.opened(m.LinkOpened(ends.links.by_address[workers[number]].name, "tcp://x", "secret"), 0.1)
+    ends.links.tick(0.2)
+    ends.done()
+    ends.links.tick(0.3, all_vouch=True)
+    assert len({one.link for one in ends.done() if one.sent == 0.3}) >= 2 * VOUCHING
+    ends.links.tick(1.25, all_vouch=True)
+    assert {one.sent for one in ends.done() if isinstance(one, m.Grant)} == {1.25}
+    ends.links.tick(2.5)
+    assert len([one for one in ends.done() if isinstance(one, m.Grant) and one.sent]) == VOUCHING
+
+
+def test_a_single_stream_can_be_granted() -> None:
+    """A grant names the stream that moved; without an open link it is left out."""
+    ends = Ends()
+    ends.links.grant("w", STREAM)
+    ends.links.tend(["w"], 0.0)
+    ends.done()
+    ends.links.grant("w", STREAM)
+    assert ends.done() == []
+    ends.open()
+    ends.links.grant("w", STREAM)
+    assert ends.done() == [m.Grant("me-1", 0, (STREAM,))]
+
+
+def test_a_changed_list_grants_at_once() -> None:
+    """An open link to a wanted address is granted again when tasks have moved there."""
+    ends = Ends()
+    ends.open()
+    ends.links.tend(["w"], 0.1)
+    assert ends.done() == [m.Grant("me-1", 0, (STREAM,), sent=0.1)]
+
+
+def test_unwanted_links_are_closed() -> None:
+    """Links to workers without tasks are closed on both sides, opened or not."""
+    ends = Ends()
+    ends.open()
+    ends.links.tend([], 0.0)
+    assert ends.done() == [m.CloseLink("me-1"), c.DisconnectLink("me-1")]
+    ends.links.tend(["w"], 0.0)
+    ends.done()
+    ends.links.tend([], 0.0)
+    assert ends.done() == [m.CloseLink("me-2")]
+
+
+def test_messages_are_counted_in_order() -> None:
+    """The next number is taken, an old one is not, and one on an unknown link neither."""
+    ends = Ends()
+    ends.open()
+    assert ends.arrive(1, 2, 2, 1, 3) == [True, True, False, False, True]
+    assert ends.arrive(4, link="me-9") == [False]
+
+
+def test_a_gap_opens_a_new_link() -> None:
+    """A missing message is asked for on a new link, from the last one seen."""
+    ends = Ends()
+    ends.open()
+    assert ends.arrive(1, 3, now=5.0) == [True, False]
+    note, *rest = ends.done()
+    assert "message 3 follows 1" in note.text
+    assert rest == [c.DisconnectLink("me-1"), ask("me-2", "me-1", 1)]
+    assert ends.arrive(2) == [False]
+
+
+def test_a_rejected_message_counts_as_unseen() -> None:
+    """A message that should not have been sent breaks its link, and is asked for again on the next one."""
+    ends = Ends()
+    ends.open()
+    ends.arrive(1, 2, now=5.0)
+    ends.links.reject(c.Arrived("me-1", m.EndOfTask(2, 1, 1, 0)), "too much", 5.0)
+    note, *rest = ends.done()
+    assert "too much" in note.text
+    assert rest == [c.DisconnectLink("me-1"), ask("me-2", "me-1", 1)]
+
+
+def test_a_broken_link_is_replaced_at_once_if_it_was_not_young() -> None:
+    """An old link is replaced at once, a young one with the next repetition; what was seen is remembered."""
+    ends = Ends()
+    ends.open()
+    ends.arrive(1)
+    ends.links.broken(c.LinkBroken("me-1", "reset"), 5.0)
+    assert ends.done()[1:] == [c.DisconnectLink("me-1"), ask("me-2", "me-1", 1)]
+    ends.links.broken(c.LinkBroken("me-1", "reset"), 5.0)
+    assert ends.done() == []
+    ends.links.broken(c.LinkBroken("me-2", "reset"), 5.1)
+    assert ends.done()[1:] == []
+    ends.links.tick(6.1)
+    assert ends.done() == [ask("me-3", "me-1", 1)]
+
+
+def test_a_link_unknown_to_the_worker_is_replaced() -> None:
+    """A worker that has no such link gets an ask for another one."""
+    ends = Ends()
+    ends.open()
+    ends.links.refused(m.LinkRefused("me-1", "NotFoundError", "no such link"), 2.0)
+    assert ends.done()[1:] == [c.DisconnectLink("me-1"), ask("me-2", "me-1", 0)]
+    ends.links.refused(m.LinkRefused("me-1", "NotFoundError", "no such link"), 2.0)
+    assert ends.done() == []
+
+
+def test_a_worker_without_a_port_is_asked_again_later() -> None:
+    """Any other refusal is told to the person who reads the log, and the ask is repeated."""
+    ends = Ends()
+    ends.links.tend(["w"], 0.0)
+    ends.done()
+    ends.links.refused(m.LinkRefused("me-1", "ResourceExhaustedError", "no port"), 0.5)
+    assert "no port" in ends.done()[0].text
+    ends.links.tick(1.0)
+    assert ends.done() == []
+    ends.links.tick(1.5)
+    assert ends.done() == [ask("me-1")]
+
+
+def test_a_worker_that_cannot_be_reached_does_not_refuse() -> None:
+    """Once it has refused, and then said nothing for a while: what it would say now is not known."""
+    ends = Ends()
+    ends.links.tend(["w"], 0.0)
+    ends.links.refused(m.LinkRefused("me-1", "ResourceExhaustedError", "no port"), 1.0)
+    assert ends.links.refused_for(8.0, 9.0) is not None
+    assert ends.links.refused_for(8.0, 12.0) is None
+    ends.links.refused(m.LinkRefused("me-1", "ResourceExhaustedError", "no port"), 31.0)
+    assert ends.links.refused_for(8.0, 32.0) is None
+
+
+def test_what_is_refused_for_long_is_known() -> None:
+    """A worker that has no port says so once in a while; nothing is refused any more once the link is open."""
+    ends = Ends()
+    ends.links.tend(["w"], 0.0)
+    assert ends.links.refused_for(0.0, 9.0) is None
+    for now in (1.0, 2.0, 3.0, 8.0, 11.5):
+        ends.links.refused(m.LinkRefused("me-1", "ResourceExhaustedError", "no port"), now)
+    assert len([one for one in ends.done() if isinstance(one, c.Note)]) == 2
+    found = ends.links.refused_for(10.0, 11.5)
+    assert found is not None
+    assert (found.address, found.reason) == ("w", "no port")
+    assert ends.links.refused_for(11.0, 11.5) is None
+    ends.links.forgive(1.0)
+    assert ends.links.refused_for(10.0, 11.5) is None
+    ends.links.opened(m.LinkOpened("me-1", "tcp://w:1", "secret"), 12.0)
+    assert ends.links.refused_for(10.0, 99.0) is None
+    ends.links.tend(["x"], 20.0)
+    ends.links.refused(m.LinkRefused("me-2", "FailedPreconditionError", "released"), 21.0)
+    assert ends.links.refused_for(0.0, 99.0) is None
+
+
+def test_a_link_that_stays_behind_is_replaced() -> None:
+    """When messages that were sent do not come for long, a new link is opened."""
+    ends = Ends()
+    ends.open()
+    ends.links.reported(m.LinkReported("me-1", 0), 10.0)
+    ends.links.reported(m.LinkReported("me-1", 2), 10.0 + STALE_LINK - 1)
+    ends.links.reported(m.LinkReported("me-9", 2), 99.0)
+    assert ends.done() == []
+    ends.links.reported(m.LinkReported("me-1", 2), 10.0 + STALE_LINK)
+    assert "2 messages never arrived" in ends.done()[0].text
+
+
+def test_a_large_block_on_a_slow_cable_gets_more_time() -> None:
+    """Each new link waits twice as long, so that a message which is only slow is not begun anew for ever."""
+    ends = Ends()
+    ends.open()
+    ends.links.reported(m.LinkReported("me-1", 1), STALE_LINK)
+    ends.links.opened(m.LinkOpened("me-2", "tcp://w:1", "secret"), 100.0)
+    ends.done()
+    ends.links.reported(m.LinkReported("me-2", 1), 100.0 + 2 * STALE_LINK - 1)
+    assert ends.done() == []
+    ends.links.reported(m.LinkReported("me-2", 1), 100.0 + 2 * STALE_LINK)
+    assert "1 messages never arrived" in ends.done()[0].text
+
+
+def test_a_worker_without_a_word_is_out_of_reach() -> None:
+    """Whatever it says counts, on whichever link; time in which we did not listen does not."""
+    ends = Ends()
+    ends.open()
+    assert ends.links.unreached(SILENT - 1) == ()
+    assert ends.links.unreached(SILENT) == ("w",)
+    ends.links.reported(m.LinkReported("me-1", 0), SILENT)
+    assert ends.links.unreached(SILENT + 1) == ()
+    ends.links.broken(c.LinkBroken("me-1", "cut"), SILENT + 2)
+    ends.links.refused(m.LinkRefused("me-2", "ResourceExhaustedError", "full"), SILENT + 5)
+    assert ends.links.unreached(2 * SILENT + 4) == ()
+    ends.links.forgive(10.0)
+    assert ends.links.unreached(2 * SILENT + 14) == ()
+    assert ends.links.unreached(2 * SILENT + 15) == ("w",)
+    ends.links.tend([], 3 * SILENT)
+    assert ends.links.unreached(9 * SILENT) == ()
+
+
+def test_a_worker_whose_messages_never_come_is_out_of_reach() -> None:
+    """It says what it has sent, on one link after the other, and nothing of that arrives for long."""
+    ends = Ends()
+    ends.open()
+    for second in range(int(INCOMPLETE)):
+        ends.links.reported(m.LinkReported(next(iter(ends.links.by_name)), 3), float(second))
+    assert ends.links.unreached(INCOMPLETE - 0.5) == ()
+    assert ends.links.unreached(INCOMPLETE) == ("w",)
+    link = next(iter(ends.links.by_name))
+    assert ends.arrive(1, link=link, now=INCOMPLETE) == [True]
+    assert ends.links.unreached(INCOMPLETE) == ()
+
+
+def test_a_worker_is_told_that_its_memory_is_mapped() -> None:
+    """The shell is told of a link's memory; from its answer on all grants say so, those of another link do not."""
+    ends = Ends()
+    memory = m.Memory(1, 2, 3, 4096, b"token")
+    ends.links.tend(["w"], 0.0)
+    ends.done()
+    ends.links.opened(m.LinkOpened("me-1", "ipc://x", "secret", memory), 0.0)
+    assert ends.done() == [c.ConnectLink("me-1", "ipc://x", "secret", memory), m.Grant("me-1", 0, (STREAM,))]
+    ends.links.mapped(c.MemoryMapped("me-1"), 0.1)
+    assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True, sent=0.1)]
+    ends.links.grant("w", STREAM)
+    assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True)]
+    ends.links.broken(c.LinkBroken("me-1", "gone"), 5.0)
+    ends.links.mapped(c.MemoryMapped("me-1"), 5.0)
+    ends.links.opened(m.LinkOpened("me-2", "ipc://x", "secret", memory), 5.0)
+    assert ends.done()[-1] == m.Grant("me-2", 0, (STREAM,), sent=5.0)

@@ -1,0 +1,203 @@
+"""Facts about what the person at a training loop is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.client.notices import Telling
+from zmqdata.core.client.tasks import Reading
+
+OPEN = m.TaskList(1, (), closed=False)
+
+
+class Listener:
+    """A client's user, with what was said."""
+
+    def __init__(self, **reader: Any) -> None:
+        self.said: list[tuple[str, str]] = []
+        self.telling = Telling("job", 2, m.Reader(**reader), "tcp://d:1", 60.0, self._take)
+        self.reading = Reading(None, self._take)
+
+    def _take(self, command: object) -> None:
+        assert isinstance(command, c.Note)
+        self.said.append((command.level, command.text))
+
+    def complain(self, now: float, opened: bool = True, held: bool = True, tasks: m.TaskList = OPEN) -> str:
+        """The last that was said by now."""
+        self.telling.complain(now, opened, held, self.reading, tasks)
+        return self.said[-1][1] if self.said else ""
+
+
+def opened(delivered: int = 0, finished: bool = False, shared: bool = False, step: int = 0) -> m.IterationOpened:
+    return m.IterationOpened("me", 7, OPEN, delivered, finished, shared, step)
+
+
+def test_a_late_reader_is_told_what_others_have_read() -> None:
+    """Part of it is gone, or all of it, unless others read on who have it."""
+    listener = Listener()
+    for message in (opened(), opened(5, shared=True), opened(5), opened(5, finished=True, shared=True)):
+        listener.telling.joined(message)
+    assert not listener.said, "a state may be loaded first"
+    listener.telling.wanted()
+    assert [level for level, _ in listener.said] == ["warning"] * 2
+    assert "5 elements were delivered before this client joined; this client gets the rest" in listener.said[0][1]
+    assert "job 'job', repetition 2" in listener.said[1][1]
+    assert "nothing is left" in listener.said[1][1]
+
+
+def test_each_element_that_is_left_out_is_noted_once() -> None:
+    """Every task list names it again."""
+    noted: list[object] = []
+    telling = Telling("job", 2, m.Reader(), "tcp://d:1", 60.0, noted.append)
+    one, other = (m.LeftOutElement(1, number, "map(f)", "died", (0, 4)) for number in (7, 8))
+    for left_out in ((one,), (one, other), (one, other)):
+        telling.tell_poison(m.TaskList(1, (), False, left_out=left_out))
+    assert noted == [c.NoteLeftOut(one), c.NoteLeftOut(other)]
+
+
+def test_a_successor_is_told_where_it_goes_on() -> None:
+    """A consumer that begins somewhere else than at the first step hears where."""
+    listener = Listener(consumer_index=1)
+    listener.telling.wanted()
+    listener.telling.joined(opened(delivered=5))
+    listener.telling.joined(opened(step=12))
+    assert listener.said == [("info", "consumer 1 of job 'job' goes on at step 12, where the one before it was")]
+
+
+def test_a_client_that_was_given_up_says_what_goes_to_others() -> None:
+    """The numbers of elements that come elsewhere, or may come twice."""
+    listener = Listener()
+    listener.telling.given_up("It was silent.", 30, 4)
+    assert "It was silent. 30 elements that it held go to others; so do 4 that" in listener.said[0][1]
+
+
+def test_skipped_elements_are_told_now_and_then() -> None:
+    """What fell out of a shared cache is counted over all workers, and told every ten seconds if it grows."""
+    listener = Listener(trainer_id="a")
+    listener.telling.tell_skipped(0.0)
+    listener.telling.count_skipped("link 1", 3)
+    listener.telling.count_skipped("link 2", 4)
+    for now in (1.0, 2.0, 12.0):
+        listener.telling.tell_skipped(now)
+    listener.telling.count_skipped("link 1", 5)
+    listener.telling.tell_skipped(13.0)
+    assert [text.split(" elements")[0] for _, text in listener.said] == ["7", "2"]
+
+
+def test_a_dispatcher_is_not_waited_for_without_end() -> None:
+    """After the time-out the reason to give up is told, with what to look at."""
+    telling = Listener().telling
+    telling.heard = 10.0
+    assert telling.is_too_silent(69.0) == ""
+    assert "tcp://d:1 has not answered for 60 s (dispatcher_timeout=60 s)" in telling.is_too_silent(70.0)
+
+
+def test_a_silent_dispatcher_is_named() -> None:
+    """While it is silent that is said every ten seconds, with what it means for elements that are here."""
+    listener = Listener()
+    assert listener.complain(4.0) == ""
+    assert listener.complain(6.0).endswith("still trying (dispatcher_timeout=60 s)")
+    assert len(listener.said) == 1
+    assert "until it answers nothing is handed out" in listener.complain(16.0, held=False)
+
+
+def test_what_is_waited_for_is_named() -> None:
+    """No worker, a consumer, a worker that hosts a task, one that has yet to be found, or the end."""
+    listener = Listener()
+
+    def waiting(now: float, tasks: m.TaskList = OPEN) -> str:
+        for at in (now, now + 10.0):
+            listener.telling.heard = at
+            listener.complain(at, tasks=tasks)
+        return listener.said[-1][1]
+
+    assert waiting(0.0) == "waiting for 10 s: no worker has registered at tcp://d:1"
+    assert "for consumer 1, 2 of job job, who is not there" in waiting(
+        20.0, m.TaskList(2, (), True, m.Plan((), 0, {}, (1, 2)))
+    )
+    tasks = m.TaskList(3, (m.TaskPlace(1, 1, "w", "w:1"), m.TaskPlace(2, 1, "", "")), True)
+    assert waiting(40.0, m.TaskList(3, (), True)).endswith("from the end of the iteration")
+    listener.reading.list(tasks)
+    assert waiting(60.0, tasks).endswith("from a new host, w:1")
+
+
+def test_a_loop_that_takes_each_element_at_once_waits_for_nothing() -> None:
+    """Though none is there whenever one looks: what it has taken is counted."""
+    listener = Listener()
+    for now in range(60):
+        listener.telling.heard = float(now)
+        if now < 40:
+            listener.reading.passed.add(1, now, now + 1)
+        listener.complain(float(now))
+    assert [text for _, text in listener.said] == ["waiting for 10 s: no worker has registered at tcp://d:1"]
+
+
+def test_for_whom_a_state_waits_is_named() -> None:
+    """Until the iteration is open, when it is forgotten; what is said to another client does not count."""
+    listener = Listener()
+    listener.telling.heard = 100.0
+    listener.telling.waits(m.ResumeAwaited("other", "nobody"), "me")
+    assert listener.complain(20.0, opened=False) == ""
+    listener.telling.waits(m.ResumeAwaited("me", "the state of consumer 1"), "me")
+    listener.complain(30.0, opened=False)
+    assert listener.complain(40.0, opened=False) == "waiting for 10 s for the state of consumer 1"
+    listener.telling.joined(opened())
+    assert "no worker" in listener.complain(50.0)
+
+
+def test_nothing_is_missing_while_there_is_something_to_hand_out() -> None:
+    """The time is counted from when the training loop began to wait."""
+    listener = Listener()
+    listener.reading.waiting = 1
+    for now in range(0, 100, 5):
+        listener.telling.heard = float(now)
+        assert listener.complain(float(now)) == ""
+
+
+def test_at_the_end_is_told_how_many_are_missing() -> None:
+    """Once, as the sum of all tasks; where nothing was left out nothing is said."""
+    listener = Listener()
+    listener.telling.left_out.update({1: 0})
+    listener.telling.tell_left_out()
+    assert listener.said == []
+    listener.telling.left_out.update({1: 2, 2: 3})
+    for _ in range(2):
+        listener.telling.tell_left_out()
+    ((level, text),) = listener.said
+    assert level == "warning"
+    assert text.startswith("job 'job', repetition 2, is over without 5 elements that workers could not make")
+    assert "as the pipeline wants it (on_error='skip')" in text
+    assert "on_poison" not in text
+    assert "zmqdata status --worker ADDRESS" in text
+
+
+@pytest.mark.parametrize(("missing", "who"), [(2, "'skip') wants it"), (3, "or the pipeline (on_error")])
+def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str) -> None:
+    """Those that bring their worker down are missing by on_poison; on_error is named only if there are more."""
+    said: list[object] = []
+    telling = Telling("job", 2, m.Reader(), "tcp://d:1", 60.0, said.append)
+    poison = tuple(m.LeftOutElement(1, number, "map(f)", "died") for number in (7, 8))
+    telling.tell_poison(m.TaskList(1, (), False, left_out=poison))
+    telling.left_out[1] = missing
+    telling.tell_left_out()
+    note = said[-1]
+    assert isinstance(note, c.Note)
+    assert f"is over without {missing} elements" in note.text
+    assert who in note.text
+    assert "as the job (on_poison='skip')" in note.text
+    assert ("on_error" in note.text) == (missing > 2)
+    assert "2 that bring their worker down are in the iterator's quarantine" in note.text
+
+
+def test_time_in_which_nobody_read_here_is_no_waiting() -> None:
+    """It counts neither as silence of the dispatcher nor as time without elements."""
+    listener = Listener()
+    listener.complain(0.0)
+    listener.telling.forgive(100.0)
+    assert listener.telling.heard == 100.0
+    listener.telling.heard = 112.0
+    assert "for 12 s" in listener.complain(112.0)

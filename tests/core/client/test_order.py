@@ -1,0 +1,82 @@
+"""Facts about elements that have to come again in the order in which they came."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from zmqdata import messages as m
+from zmqdata.core.client.order import Ordering, can_come_again
+from zmqdata.core.ranges import RangeSet
+
+INDICES = {7000: 0, 7001: 1}
+
+
+def block(task: int, first: int, count: int) -> m.Block:
+    return m.Block(1, task, 1, first, count, 0, 10)
+
+
+def due(ordering: Ordering) -> list[tuple[int, int]]:
+    return [
+        (header.task, header.first + at) for header, _, skip, stop in ordering.due() for at in range(skip, stop)
+    ]
+
+
+def test_blocks_wait_for_their_turn() -> None:
+    """They are given in parts where the order wants it; what is not in it comes behind, as it has come."""
+    ordering = Ordering([(1, 0, 2), (0, 4, 5), (1, 2, 3)], INDICES)
+    ordering.add(7000, block(7000, 4, 3), "content")
+    assert due(ordering) == []
+    ordering.add(7001, block(7001, 0, 4), "content")
+    assert due(ordering) == [(7001, 0), (7001, 1), (7000, 4), (7001, 2), (7000, 5), (7000, 6), (7001, 3)]
+    assert not ordering
+
+
+def test_what_does_not_come_is_not_waited_for() -> None:
+    """When a task has ended, or goes on behind it, somebody else has it."""
+    ordering = Ordering([(0, 0, 2), (1, 0, 2)], INDICES)
+    ordering.add(7001, block(7001, 1, 2), "content")
+    assert due(ordering) == []
+    ordering.end(7000)
+    assert due(ordering) == [(7001, 1), (7001, 2)]
+    ordering = Ordering([(0, 0, 2)], INDICES)
+    ordering.add(7000, block(7000, 2, 1), "content")
+    assert due(ordering) == [(7000, 2)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_order_comes_again(seed: int) -> None:
+    """However two tasks' blocks are cut and mixed, the elements of the order come first and all come once."""
+    draw = random.Random(seed)
+    first, order, place = [], [], [0, 0]
+    for _ in range(draw.randint(0, 8)):
+        index, count = draw.randrange(2), draw.randint(1, 5)
+        order.append((index, place[index], place[index] + count))
+        first += [(7000 + index, place[index] + at) for at in range(count)]
+        place[index] += count
+    blocks: list[list[m.Block]] = [[], []]
+    for index in range(2):
+        at = 0
+        while at < 45:
+            count = draw.randint(1, 9)
+            blocks[index].append(block(7000 + index, at, count))
+            at += count
+    ordering, found = Ordering(order, INDICES), []
+    while blocks[0] or blocks[1]:
+        some = draw.choice([one for one in blocks if one])
+        header = some.pop(0)
+        ordering.add(header.task, header, "content")
+        found += due(ordering)
+    assert found[: len(first)] == first
+    assert len(found) == len(set(found))
+    assert not ordering
+
+
+def test_an_order_can_only_be_that_of_the_numbers() -> None:
+    """Each task sends what was not delivered by its numbers."""
+    had = {0: RangeSet([(0, 4)]), 1: RangeSet([(0, 1), (5, 6)])}
+    assert can_come_again(had, [])
+    assert can_come_again(had, [(0, 4, 6), (1, 1, 3), (0, 6, 7), (1, 3, 5), (2, 0, 1)])
+    assert not can_come_again(had, [(0, 5, 6)])
+    assert not can_come_again(had, [(1, 6, 7)])

@@ -1,0 +1,208 @@
+"""Facts about what a client keeps of each task that it reads, in whatever order blocks come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.client.tasks import Reading
+from zmqdata.core.credit import FIRST_ELEMENTS
+from zmqdata.core.ranges import RangeSet
+
+
+class Client:
+    """A reading, and what it delivers."""
+
+    def __init__(self, *tasks: int, max_outstanding: int | None = None) -> None:
+        self.done: list[Any] = []
+        self.reading = Reading(max_outstanding, self.done.append)
+        self.reading.begin(5)
+        self.places(*(m.TaskPlace(task, 1, "w", "w") for task in tasks))
+
+    def places(self, *places: m.TaskPlace) -> None:
+        self.reading.list(m.TaskList(1, places, False))
+
+    def arrives(self, task: int, first: int, count: int = 1, skip: int = 0, attempt: int = 1, size: int = 10) -> str:
+        self.reading.grants("w")
+        header = m.Block(1, task, attempt, first, count, skip, size)
+        found = self.reading.current(header)
+        return "not current" if found is None else self.reading.take(found, header, "content")
+
+    def take(self, task: int, first: int, stop: int, size: int = 0, attempt: int = 1) -> m.StreamGrant | None:
+        grants = self.reading.hand_out(c.HandedOut(task, attempt, first, stop, size))
+        return grants["w"][0] if "w" in grants else None
+
+
+def test_blocks_are_delivered_as_they_come() -> None:
+    """Each is delivered at once, without what somebody else has had of it, and waits to be taken."""
+    client = Client(1)
+    assert client.arrives(1, 4, 3, skip=1) == ""
+    [delivered] = client.done
+    assert (delivered.skip, delivered.stop, delivered.content) == (1, 3, "content")
+    assert client.reading.waiting == client.reading.tasks[1].waiting == 2
+
+
+def test_what_came_before_is_not_delivered_again() -> None:
+    """A block that a new link brings once more changes nothing."""
+    client = Client(1)
+    client.arrives(1, 0, 2)
+    assert client.arrives(1, 0, 2) == ""
+    assert len(client.done) == 1
+
+
+def test_more_than_was_granted_is_a_breach() -> None:
+    """A block beyond the credit is not taken; the text says what was sent and what was granted."""
+    client = Client(1)
+    client.arrives(1, 0, FIRST_ELEMENTS)
+    text = client.arrives(1, FIRST_ELEMENTS, 1)
+    assert "task 1 has sent 1 elements of 10 bytes" in text
+    assert client.reading.tasks[1].window.breaches == 1
+    assert len(client.done) == 1
+
+
+def test_only_listed_tasks_of_the_present_attempt_count() -> None:
+    """Messages of other attempts, of tasks that left the list, and of unknown ones are not current."""
+    client = Client(1, 2)
+    assert client.arrives(1, 0, attempt=2) == client.arrives(3, 0) == "not current"
+    client.places(m.TaskPlace(2, 1, "w", "w"))
+    assert client.arrives(1, 0) == "not current"
+    assert client.reading.unended == {2}
+
+
+def test_a_task_that_moves_begins_with_new_credit() -> None:
+    """What has come stays; windows and ends belong to one attempt."""
+    client = Client(1)
+    client.arrives(1, 0, 2)
+    client.reading.end(client.reading.tasks[1], 2)
+    assert client.reading.is_over(True) is False
+    client.places(m.TaskPlace(1, 2, "v", "v"))
+    assert client.reading.addresses == ["v"]
+    assert client.reading.unended == {1}
+    assert client.reading.grants("w") == ()
+    [grant] = client.reading.grants("v")
+    assert (grant.attempt, grant.handed_out, grant.first) == (2, 0, 0)
+    assert client.take(1, 0, 2, 10) is None
+    assert client.reading.waiting == 0
+
+
+def test_an_older_place_is_ignored() -> None:
+    """A task does not go back to an older attempt."""
+    client = Client(1)
+    client.places(m.TaskPlace(1, 2, "v", "v"))
+    client.places(m.TaskPlace(1, 1, "w", "w"))
+    assert client.reading.tasks[1].place.worker == "v"
+
+
+def test_it_is_over_when_nothing_is_owed_and_nothing_waits() -> None:
+    """All tasks have ended, everything was taken, and there will be no further task."""
+    client = Client(1)
+    client.arrives(1, 0, 1)
+    assert not client.reading.is_over(True)
+    client.reading.end(client.reading.tasks[1], 2)
+    client.take(1, 0, 1, 10)
+    assert client.reading.is_over(True)
+    assert not client.reading.is_over(False)
+    client.arrives(1, 1, 1)
+    assert not client.reading.is_over(True)
+
+
+def test_a_worker_is_told_when_it_should_know_at_once() -> None:
+    """That is when nothing of its task waits any more, or a good part of the grant was used."""
+    client = Client(1)
+    client.arrives(1, 0, FIRST_ELEMENTS)
+    assert client.take(1, 0, 1) is None
+    grant = client.take(1, 1, 4)
+    assert grant is not None
+    assert grant.elements == 4 + FIRST_ELEMENTS
+    grant = client.take(1, 4, FIRST_ELEMENTS, 10)
+    assert grant is not None
+    assert (grant.handed_out, grant.elements) == (FIRST_ELEMENTS, 3 * FIRST_ELEMENTS)
+
+
+def test_a_limit_bounds_what_is_on_its_way() -> None:
+    """``max_outstanding`` elements at most are granted beyond what was taken."""
+    client = Client(1, max_outstanding=3)
+    assert [grant.elements for grant in client.reading.grants("w")] == [3]
+
+
+def test_reports_are_repeated_until_they_are_acknowledged() -> None:
+    """What was handed out is reported by task, merged, and as counted to the worker once the dispatcher has said so."""
+    client = Client(1)
+    client.arrives(1, 0, 6)
+    client.take(1, 0, 2)
+    client.reading.next_report()
+    client.reading.next_report()
+    client.take(1, 2, 4)
+    client.reading.next_report()
+    assert (client.reading.report, client.reading.unreported) == (2, {1: ((0, 4),)})
+    client.reading.acknowledge(1)
+    assert client.reading.unreported == {1: ((2, 4),)}
+    [grant] = client.reading.grants("w")
+    assert (grant.handed_out, grant.reported) == (4, 2)
+    client.places(m.TaskPlace(1, 2, "w", "w"))
+    client.reading.acknowledge(2)
+    [grant] = client.reading.grants("w")
+    assert (grant.attempt, grant.reported) == (2, 0)
+
+
+def test_whoever_is_no_consumer_has_no_steps() -> None:
+    """Steps and horizons are for numbered consumers."""
+    client = Client(1)
+    assert (client.reading.steps, client.reading.near) == (0, 0)
+
+
+def test_a_task_without_a_host_has_no_address() -> None:
+    """Between two hosts a task needs no link."""
+    client = Client(1)
+    client.places(m.TaskPlace(1, 2, "", ""))
+    assert client.reading.addresses == []
+
+
+# --- where it stands
+
+
+def test_elements_that_were_handed_out_once_come_in_that_order_again() -> None:
+    """What comes earlier waits, also for its reader; then everything is delivered as it comes."""
+    client = Client(1, 2)
+    client.reading.keep_order([(0, 0, 2), (1, 0, 1)], {1: 0, 2: 1})
+    client.arrives(2, 0, 2)
+    assert client.done == []
+    assert not client.reading.is_over(closed=True)
+    client.arrives(1, 0, 3)
+    came = [(one.header.task, one.skip, one.stop) for one in client.done]
+    assert came[:2] == [(1, 0, 2), (2, 0, 1)]
+    assert sorted(came[2:]) == [(1, 2, 3), (2, 1, 2)]
+    assert client.reading.ordering is None
+
+
+def test_a_task_that_has_ended_is_not_waited_for() -> None:
+    """Somebody else has what it does not send: the order goes on without."""
+    client = Client(1, 2)
+    client.reading.keep_order([(0, 0, 2), (1, 0, 1)], {1: 0, 2: 1})
+    client.arrives(2, 0)
+    client.reading.end(client.reading.tasks[1], 2)
+    assert [(one.header.task, one.skip, one.stop) for one in client.done] == [(2, 0, 1)]
+
+
+def test_a_place_says_what_was_handed_out_and_what_is_known_of_ends() -> None:
+    """What nobody goes back behind is settled."""
+    client = Client(1)
+    client.arrives(1, 0, 4)
+    client.take(1, 0, 3)
+    client.reading.settle(2)
+    assert client.reading.at(2) == ({1: RangeSet([(0, 2)])}, [(1, 2, 3)], 0)
+    assert client.reading.settled(1) == RangeSet([(0, 2)])
+    client.reading.settle(None)
+    assert client.reading.settled(1) == RangeSet([(0, 3)])
+    assert client.reading.totals == {}
+    client.reading.end(client.reading.tasks[1], 4)
+    assert client.reading.totals == {1: 4}
+
+
+def test_elements_of_an_older_attempt_count_as_repeats() -> None:
+    """Somebody makes them again, or has already."""
+    client = Client(1)
+    client.places(m.TaskPlace(1, 2, "v", "v"))
+    assert client.arrives(1, 0, 3, skip=1) == "not current"
+    assert client.reading.repeats == 2

@@ -1,0 +1,123 @@
+"""Facts about the audit of an iteration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.core.dispatcher.state.audit import audit_of
+from zmqdata.core.dispatcher.state.snapshots import snapshot
+from zmqdata.core.dispatcher.state.state import DispatcherState
+from zmqdata.splits import IndexSplits, Split
+
+DESCRIPTION = m.DatasetDescription("digest", "print", (IndexSplits(100),), "", None, 100, None, "3.11", "0")
+
+
+def state_after(*updates: u.AnyUpdate, **job: Any) -> DispatcherState:
+    """The state of a dispatcher with an iteration that two clients have read, and what else has happened."""
+    state = DispatcherState(1)
+    for update in (
+        u.RegisterDatasetUpdate("dataset", DESCRIPTION),
+        u.CreateJobUpdate(m.JobParameters("job", "dataset", "DYNAMIC", **job)),
+        u.CreateIterationUpdate(2000, "job", 0, 7),
+        u.OpenClientUpdate("k", 2000, (), 0 if job else None),
+        u.OpenClientUpdate("l", 2000, (), 1 if job else None),
+        *updates,
+    ):
+        state.apply(update)
+    return state
+
+
+STORY = (
+    u.CreateTaskUpdate(1, 2000, 9),
+    u.HostTaskUpdate(1, 1, "w"),
+    u.AssignSplitsUpdate(1, 0, Split(0, 0, 40)),
+    u.CreateTaskUpdate(2, 2000, 9),
+    u.HostTaskUpdate(2, 1, "v"),
+    u.AssignSplitsUpdate(2, 0, Split(0, 40, 100)),
+    u.CutLedgerUpdate(2, 0, 1, 1, 90),
+    u.HostTaskUpdate(2, 2, ""),
+    u.HostTaskUpdate(2, 2, "w"),
+    u.DeliverUpdate(1, ((0, 30),), "k"),
+    u.DeliverUpdate(1, ((30, 38),), "l"),
+    u.DeliverUpdate(2, ((0, 5),), "l"),
+    u.CountRepeatsUpdate(2000, "l", 3),
+    u.EndTaskUpdate(1, 38, left_out=2),
+    u.CloseClientUpdate("k"),
+)
+
+
+def test_everything_is_accounted_for() -> None:
+    """Splits, tasks and elements, and what each client had."""
+    audit = audit_of(state_after(*STORY).iterations[2000])
+    assert audit["splits"] == {"handed_out": 90, "finished": 40, "rehosted": 50}
+    assert audit["tasks"] == {"count": 2, "finished": 1, "lost": 0, "rehosted": 1, "attempts": 3}
+    assert audit["elements"] == {
+        "made": 38,
+        "delivered": 43,
+        "left_out": 2,
+        "dropped": 0,
+        "duplicates_dropped": 3,
+    }
+    assert audit["clients"] == [
+        {"client": m.shown_name("k"), "delivered": 30, "duplicates_dropped": 0, "reads": False},
+        {"client": m.shown_name("l"), "delivered": 13, "duplicates_dropped": 3, "reads": True},
+    ]
+    assert not audit["finished"]
+    assert audit["failure"] is None
+
+
+def test_an_audit_survives_a_restart() -> None:
+    """It is the same after a snapshot."""
+    state, copy = state_after(*STORY), DispatcherState()
+    for update in snapshot(state):
+        copy.apply(update)
+    assert audit_of(copy.iterations[2000]) == audit_of(state.iterations[2000])
+
+
+ROUNDS = (
+    *(u.CreateTaskUpdate(task, 2000, 9) for task in (1, 2, 3)),
+    u.CreateViewUpdate(2000, ((1, 0), (2, 0))),
+    u.ExtendHorizonUpdate(2000, 8),
+    u.PassStepsUpdate(2000, 0, 5),
+    u.PassStepsUpdate(2000, 1, 3),
+)
+
+
+def audit_of_consumers(*updates: u.AnyUpdate) -> dict[str, Any]:
+    return audit_of(state_after(*ROUNDS, *updates, num_consumers=2).iterations[2000])
+
+
+def test_consumers_are_shown_by_what_they_had() -> None:
+    """Numbered consumers have had what their steps were, in elements, and no client is named beside them."""
+    audit = audit_of_consumers()
+    assert audit["consumers"] == [5, 3]
+    assert audit["elements"]["delivered"] == 8
+    assert audit["clients"] == []
+
+
+def test_a_turn_of_a_task_that_had_nothing_left_is_no_element() -> None:
+    """Steps beyond the end of a task count for nobody: what was made in rounds for all of them is what they had."""
+    # Task 1 has three rounds, task 2 has one: of steps 0 to 7 it is 0, 1, 2 and 4 that gave something.
+    ends = u.EndTaskUpdate(1, 3, dropped=1), u.EndTaskUpdate(2, 1)
+    audit = audit_of_consumers(*ends, u.PassStepsUpdate(2000, 0, 8))
+    assert audit["consumers"] == [4, 3]
+    audit = audit_of_consumers(*ends, *(u.PassStepsUpdate(2000, consumer, 8) for consumer in (0, 1)))
+    assert audit["consumers"] == [4, 4]
+    assert audit["elements"]["made"] == audit["elements"]["delivered"] == 8
+    assert audit["elements"]["dropped"] == 1
+
+
+def test_what_was_had_before_a_view_counts_behind_it() -> None:
+    """A view that all have passed is forgotten, not what was read in it, nor what those behind have of the next."""
+    view = u.EndTaskUpdate(1, 4), u.CreateViewUpdate(2000, ((2, 4), (3, 0))), u.ExtendHorizonUpdate(2000, 20)
+    behind = u.PassStepsUpdate(2000, 0, 8), u.PassStepsUpdate(2000, 1, 11)
+    assert audit_of_consumers(*view, *behind)["consumers"] == [8, 11]
+    assert audit_of_consumers(*view, *behind, u.PassStepsUpdate(2000, 0, 20))["consumers"] == [20, 11]
+
+
+def test_the_failure_of_a_job_is_told() -> None:
+    """In the words that its clients got."""
+    audit = audit_of_consumers(u.FailIterationUpdate(2000, "UnavailableError", "nobody came"))
+    assert audit["failure"] == "nobody came"

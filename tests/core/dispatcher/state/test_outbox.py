@@ -1,0 +1,47 @@
+"""Facts about what a dispatcher decides in a turn."""
+
+from __future__ import annotations
+
+from zmqdata import commands as c
+from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.errors import NotFoundError
+from zmqdata.messages import JobParameters, Probe, RequestRefused
+from zmqdata.updates import CreateJobUpdate
+
+
+def test_a_fact_is_true_at_once_and_written_first() -> None:
+    """A committed update changes the state and precedes what is sent after it."""
+    out = Outbox(1)
+    update = CreateJobUpdate(JobParameters("job", "dataset", "OFF"))
+    out.commit(update)
+    out.send("peer", Probe())
+    out.note("info", "text")
+    assert "job" in out.state.jobs
+    assert out.drain() == [c.Commit(update), c.Send("peer", Probe()), c.Note("info", "text")]
+    assert out.drain() == []
+
+
+def test_nothing_is_sent_to_nobody() -> None:
+    """A message to a peer that is not connected is left out."""
+    out = Outbox(1)
+    out.send(None, Probe())
+    assert out.drain() == []
+
+
+def test_a_refusal_names_its_error() -> None:
+    """The class travels by name."""
+    out = Outbox(1)
+    out.refuse("peer", "request", NotFoundError, "text")
+    assert out.drain() == [c.Send("peer", RequestRefused("request", "NotFoundError", "text"))]
+
+
+def test_seeds_depend_on_dispatcher_and_names_only() -> None:
+    """Derived seeds are equal for equal names, differ otherwise, and fit 63 bits."""
+    assert Outbox(1).derive_seed(2, 3) == Outbox(1).derive_seed(2, 3)
+    assert len({Outbox(1).derive_seed(2), Outbox(1).derive_seed(3), Outbox(2).derive_seed(2)}) == 3
+    assert 0 <= Outbox(1).derive_seed(2) < 2**63
+
+
+def test_two_dispatchers_number_their_tasks_differently() -> None:
+    """A worker that outlives a forgetful dispatcher does not mistake its successor's tasks for old ones."""
+    assert Outbox(1).state.next_task != Outbox(2).state.next_task

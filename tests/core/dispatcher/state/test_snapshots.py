@@ -1,0 +1,424 @@
+"""Facts about snapshots of the dispatcher's state."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from zmqdata import updates as u
+from zmqdata.core.dispatcher.state.snapshots import snapshot
+from zmqdata.core.dispatcher.state.state import _APPLY, DispatcherState
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.ledger import MOST_REPETITIONS
+from zmqdata.core.lineage import MOST_STATES
+from zmqdata.core.rounds import Rounds
+from zmqdata.decisions import Decision
+from zmqdata.messages import Crumb, DatasetDescription, JobParameters, SaveParameters, TaskState
+from zmqdata.splits import FileSplits, IndexSplits, Split
+
+SOURCES = (IndexSplits(40), FileSplits(("*",), False, None))
+
+
+class History:
+    """Draws updates that may follow each other, as a dispatcher would make them, and applies them.
+
+    Args:
+        seed: decides what happens.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.state = DispatcherState(seed)
+        self.updates: list[u.AnyUpdate] = []
+        self.made = 0
+        self.ways: list[Callable[[], u.AnyUpdate | None]] = [
+            self.begin_life,
+            self.add_worker,
+            self.add_worker,
+            self.remove_worker,
+            self.place_worker,
+            self.register_dataset,
+            self.remove_dataset,
+            self.create_job,
+            self.create_iteration,
+            self.create_iteration,
+            self.open_client,
+            self.open_client,
+            self.close_client,
+            self.list_files,
+            self.close_task_list,
+            self.fail_iteration,
+            self.remove_job,
+            *[self.create_task, self.host_task, self.assign_splits, self.deliver, self.hold] * 4,
+            self.end_task,
+            self.remove_task,
+            *[self.create_view, self.extend_horizon, self.pass_steps] * 2,
+            self.restore_rounds,
+            self.count_repeats,
+            self.restore_tally,
+            *[self.commit_chunk] * 4,
+            self.fail_save,
+            self.end_save,
+            self.count_death,
+            self.count_death,
+            self.poison,
+            self.cut_ledger,
+            self.cut_ledger,
+            *[self.take_state] * 8,
+            *[self.decide] * 2,
+            self.restore_ledger,
+            self.restore_cursor,
+            *[self.restore_spent] * 2,
+        ]
+
+    def step(self) -> None:
+        update = self.draw.choice(self.ways)()
+        if update is not None:
+            self.updates.append(update)
+            self.state.apply(update)
+
+    def name(self, kind: str) -> str:
+        self.made += 1
+        return f"{kind}-{self.made}"
+
+    def some(self, found: list[object]) -> object:
+        return self.draw.choice(found) if found else None
+
+    def begin_life(self) -> u.AnyUpdate:
+        one = self.state
+        return u.BeginLifeUpdate(one.life + 1, one.seed, one.next_dataset, one.next_iteration, one.next_task)
+
+    def add_worker(self) -> u.AnyUpdate:
+        return u.AddWorkerUpdate(self.name("worker"), "tcp://a:1", ("GPU",), "3.11")
+
+    def remove_worker(self) -> u.AnyUpdate | None:
+        worker = self.some([*self.state.workers])
+        return None if worker is None else u.RemoveWorkerUpdate(str(worker))
+
+    def place_worker(self) -> u.AnyUpdate:
+        return u.PlaceWorkerUpdate(self.draw.randrange(3), self.name("tcp://b"))
+
+    def register_dataset(self) -> u.AnyUpdate:
+        name = str(self.some([*self.state.datasets, self.name("dataset")]))
+        description = DatasetDescription(name, "fingerprint", SOURCES, "", b"spec", -2, None, "3.11", "0")
+        return u.RegisterDatasetUpdate(name, description, self.draw.random() < 0.5)
+
+    def remove_dataset(self) -> u.AnyUpdate | None:
+        used = {job.dataset_id for job in self.state.jobs.values()}
+        name = self.some([one for one in self.state.datasets if one not in used])
+        return None if name is None else u.RemoveDatasetUpdate(str(name))
+
+    def create_job(self) -> u.AnyUpdate | None:
+        dataset = self.some([*self.state.datasets])
+        mode = self.draw.choice(["DYNAMIC", "OFF", "DATA"])
+        count = self.draw.choice([None, 1, 2])
+        save = SaveParameters("/folder", self.name("run")) if self.draw.random() < 0.3 else None
+        job = JobParameters(self.name("job"), str(dataset), mode, num_consumers=None if save else count, save=save)
+        if job.num_consumers is not None and self.draw.random() < 0.5:
+            job = replace(job, num_tasks=3)
+        return None if dataset is None else u.CreateJobUpdate(job)
+
+    def create_iteration(self) -> u.AnyUpdate | None:
+        job = self.some([*self.state.jobs])
+        if job is None:
+            return None
+        repetition = len(self.state.passes[str(job)])
+        shards = self.draw.randrange(3)
+        return u.CreateIterationUpdate(self.state.next_iteration, str(job), repetition, self.made, shards)
+
+    def iteration(self) -> int | None:
+        found = self.some([*self.state.iterations])
+        return found if isinstance(found, int) else None
+
+    def task(self) -> int | None:
+        found = self.some([number for number, task in self.state.tasks.items() if not task.removed])
+        return found if isinstance(found, int) else None
+
+    def open_client(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        if iteration is None:
+            return None
+        rounds = self.state.iterations[iteration].rounds
+        consumer = None if rounds is None else self.draw.randrange(len(rounds.steps))
+        if consumer in self.state.iterations[iteration].consumers:
+            return None
+        return u.OpenClientUpdate(self.name("client"), iteration, ("tcp://c:1",), consumer)
+
+    def close_client(self) -> u.AnyUpdate | None:
+        client = self.some([*self.state.client_iteration])
+        return None if client is None else u.CloseClientUpdate(str(client))
+
+    def list_files(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        if iteration is None or not self.state.iterations[iteration].cursors:
+            return None
+        return u.ListFilesUpdate(iteration, 1, self.draw.randrange(2), ("a", "b", "c"))
+
+    def close_task_list(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        return None if iteration is None else u.CloseTaskListUpdate(iteration)
+
+    def fail_iteration(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        return None if iteration is None else u.FailIterationUpdate(iteration, "DataLossError", "why", b"because")
+
+    def remove_job(self) -> u.AnyUpdate | None:
+        job = self.some([*self.state.jobs])
+        return None if job is None or self.draw.random() < 0.7 else u.RemoveJobUpdate(str(job))
+
+    def create_task(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        shard = self.draw.choice([None, 0, 1])
+        return None if iteration is None else u.CreateTaskUpdate(self.state.next_task, iteration, self.made, shard)
+
+    def host_task(self) -> u.AnyUpdate | None:
+        task = self.task()
+        if task is None:
+            return None
+        worker = str(self.draw.choice(["", *self.state.workers]))
+        return u.HostTaskUpdate(task, self.state.tasks[task].attempt + (not worker or 1), worker)
+
+    def fed_task(self) -> int | None:
+        """A task that still gets splits."""
+        task = self.task()
+        found = self.state.tasks.get(task or 0)
+        return task if found is not None and found.ledger and not found.settled else None
+
+    def assign_splits(self) -> u.AnyUpdate | None:
+        task = self.fed_task()
+        if task is None:
+            return None
+        source = self.draw.randrange(2)
+        cursor = self.state.iterations[self.state.tasks[task].iteration].cursor(self.state.tasks[task], source)
+        repetition = cursor.repetition + self.draw.choice([0, 0, 0, 1])
+        return u.AssignSplitsUpdate(task, source, cursor.peek(repetition, self.draw.randrange(1, 9)))
+
+    def cut_ledger(self) -> u.AnyUpdate | None:
+        task = self.fed_task()
+        if task is None:
+            return None
+        source, found = self.draw.randrange(2), self.state.tasks[task]
+        if found.cursors:
+            return None  # it goes on with its own splits, whoever hosts it
+        ledger = found.ledger[source]
+        needed = max([ledger.base, *(state.needs[source] + 1 for state in found.states)])
+        entries = self.draw.randint(min(needed, ledger.length), ledger.length)
+        last = ledger.entries[entries - ledger.base - 1] if entries > ledger.base else Split(0, 0, 0)
+        stop = self.draw.randint(min(last.start + 1, last.stop), last.stop)
+        return u.CutLedgerUpdate(task, source, found.cuts.get(source, 0) + 1, entries, stop)
+
+    def take_state(self) -> u.AnyUpdate | None:
+        task = self.fed_task()
+        if task is None:
+            return None
+        found = self.state.tasks[task]
+        number = found.states[-1].number if found.states else 0
+        needs = tuple(self.draw.randint(one.base, one.length) for one in found.ledger)
+        decided = self.draw.randint(found.decisions.base, found.decisions.length)
+        return u.TakeStateUpdate(task, TaskState(number + self.draw.randrange(1, 4), b"state", needs, decided))
+
+    def decide(self) -> u.AnyUpdate | None:
+        task = self.fed_task()
+        if task is None:
+            return None
+        known, news = self.state.tasks[task].decisions, []
+        if known.entries and self.draw.random() < 0.5:  # the last one grows
+            news = [replace(known.entries[-1], stop=known.entries[-1].stop + 1)]
+        place, first = self.draw.choice(["/0", "/1"]), self.draw.randrange(99)
+        news.append(Decision(place, first, first + 2, (first,)))
+        return u.DecideUpdate(task, known.length + 1 - len(news), tuple(news))
+
+    def restore_ledger(self) -> u.AnyUpdate | None:
+        task = self.fed_task()
+        if task is None:
+            return None
+        one = self.state.tasks[task].ledger[0]
+        cuts = self.state.tasks[task].cuts.get(0, 0)
+        return u.RestoreLedgerUpdate(task, 0, tuple(one.entries), cuts, one.base)
+
+    def restore_cursor(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        if iteration is None or not self.state.iterations[iteration].cursors:
+            return None
+        one = self.state.iterations[iteration].cursors[0]
+        task = next((task for task in self.state.iterations[iteration].tasks.values() if task.cursors), None)
+        if task is not None and self.draw.random() < 0.5:
+            own = task.cursors[0]
+            return u.RestoreCursorUpdate(iteration, 0, own.repetition, own.next, tuple(own.returned), task.task)
+        return u.RestoreCursorUpdate(iteration, 0, one.repetition, one.next, tuple(one.returned))
+
+    def restore_spent(self) -> u.AnyUpdate | None:
+        iteration = self.iteration()
+        if iteration is None or not self.state.iterations[iteration].spent:
+            return None
+        first = self.draw.randrange(9)
+        return u.RestoreSpentUpdate(iteration, self.draw.randrange(2), self.draw.randrange(3), ((first, first + 3),))
+
+    def deliver(self) -> u.AnyUpdate | None:
+        task, first = self.task(), self.draw.randrange(20)
+        ranges = ((first, first + 5), (first + 7, first + 8))
+        return None if task is None else u.DeliverUpdate(task, ranges, self.draw.choice(["", "client"]))
+
+    def count_repeats(self) -> u.AnyUpdate | None:
+        number = self.some([*self.state.iterations])
+        assert isinstance(number, int | None)
+        return None if number is None else u.CountRepeatsUpdate(number, "client", self.draw.randrange(1, 9))
+
+    def restore_tally(self) -> u.AnyUpdate | None:
+        number = self.some([*self.state.iterations])
+        assert isinstance(number, int | None)
+        if number is None:
+            return None
+        tally = self.state.iterations[number].tally
+        return u.RestoreTallyUpdate(number, dict(tally.splits), tally.rehosted, {"client": 7}, {"client": 2})
+
+    def hold(self) -> u.AnyUpdate | None:
+        task = self.task()
+        if task is None or self.state.tasks[task].settled:
+            return None
+        client = self.some([*self.state.iterations[self.state.tasks[task].iteration].clients])
+        return None if client is None else u.HoldUpdate(task, str(client), ((3, 4), (9, 12)))
+
+    def end_task(self) -> u.AnyUpdate | None:
+        task = self.task()
+        if task is None or self.state.tasks[task].total is not None:
+            return None
+        return u.EndTaskUpdate(task, self.draw.randrange(25), self.draw.randrange(2))
+
+    def rounds(self) -> tuple[int, Rounds] | None:
+        coordinated = [(one.iteration, one.rounds) for one in self.state.iterations.values() if one.rounds]
+        return self.draw.choice(coordinated) if coordinated else None
+
+    def create_view(self) -> u.AnyUpdate | None:
+        found = self.rounds()
+        if found is None:
+            return None
+        live = [task.task for task in self.state.iterations[found[0]].live_tasks]
+        tasks = found[1].next_tasks(self.state.iterations[found[0]].totals, live)
+        return u.CreateViewUpdate(found[0], tasks) if tasks and not found[1].has(tasks) else None
+
+    def extend_horizon(self) -> u.AnyUpdate | None:
+        found = self.rounds()
+        return found and u.ExtendHorizonUpdate(found[0], found[1].horizon + self.draw.randrange(1, 5))
+
+    def pass_steps(self) -> u.AnyUpdate | None:
+        found = self.rounds()
+        if found is None or not found[1].views:
+            return None
+        consumer = self.draw.randrange(len(found[1].steps))
+        return u.PassStepsUpdate(found[0], consumer, self.draw.randint(found[1].steps[consumer], found[1].horizon))
+
+    def restore_rounds(self) -> u.AnyUpdate | None:
+        found = self.rounds()
+        if found is None:
+            return None
+        one = found[1]
+        where = (tuple(one.steps), tuple(one.views), one.horizon, tuple(one.known))
+        return u.RestoreRoundsUpdate(found[0], *where, tuple(one.seats))
+
+    def saved(self) -> Iteration | None:
+        found = self.some([one for one in self.state.iterations.values() if one.saving is not None])
+        return found if isinstance(found, Iteration) else None
+
+    def commit_chunk(self) -> u.AnyUpdate | None:
+        iteration = self.saved()
+        task = None if iteration is None else self.some(list(iteration.tasks.values()))
+        if not isinstance(task, Task):
+            return None
+        first = task.chunks[-1].stop if task.chunks else 0
+        spec = self.draw.choice([b"", b"one", b"two"])
+        return u.CommitChunkUpdate(task.task, task.attempt, first, first + self.draw.randrange(1, 9), 100, spec)
+
+    def fail_save(self) -> u.AnyUpdate | None:
+        iteration = self.saved()
+        return None if iteration is None else u.FailSaveUpdate(iteration.iteration, b"failure")
+
+    def end_save(self) -> u.AnyUpdate | None:
+        iteration = self.saved()
+        return None if iteration is None else u.EndSaveUpdate(iteration.iteration)
+
+    def count_death(self) -> u.AnyUpdate | None:
+        task = self.task()
+        if task is None:
+            return None
+        attempt, element = self.draw.randrange(4), self.draw.randrange(9)
+        crumb = Crumb(task, attempt, element, "/0", "map(f)", True, (1, 2))
+        return u.CountDeathUpdate(task, attempt, "was killed", self.draw.random() < 0.5, (crumb,))
+
+    def poison(self) -> u.AnyUpdate | None:
+        task = self.task()
+        return None if task is None else u.PoisonUpdate(task, "/0", self.draw.randrange(9), "why")
+
+    def remove_task(self) -> u.AnyUpdate | None:
+        task = self.task()
+        return None if task is None else u.RemoveTaskUpdate(task)
+
+
+def replayed(updates: list[u.AnyUpdate]) -> DispatcherState:
+    state = DispatcherState()
+    for update in updates:
+        state.apply(update)
+    return state
+
+
+@given(seed=st.integers(0, 2**32), steps=st.integers(0, 400))
+def test_a_replayed_snapshot_is_the_state(seed: int, steps: int) -> None:
+    """Whatever has happened, the updates of a snapshot make a state that is equal in every field."""
+    history = History(seed)
+    history.state.apply(history.begin_life())
+    for _ in range(steps):
+        history.step()
+    assert vars(replayed(snapshot(history.state))) == vars(history.state)
+
+
+def test_the_histories_have_everything_in_them() -> None:
+    """No kind of update is left out of the histories drawn here."""
+    history = History(1)
+    for _ in range(3_000):
+        history.step()
+    assert {type(update) for update in history.updates} == set(_APPLY)
+
+
+def test_a_snapshot_has_the_size_of_what_lives() -> None:
+    """A thousand deliveries and ledger entries of one task are a handful of updates."""
+    history = History(2)
+    for way in (history.begin_life, history.add_worker, history.register_dataset):
+        history.state.apply(way() or history.begin_life())
+    dataset = next(iter(history.state.datasets))
+    for update in (
+        u.CreateJobUpdate(JobParameters("job", dataset, "DYNAMIC")),
+        u.CreateIterationUpdate(2000, "job", 0, 7),
+        u.CreateTaskUpdate(4000, 2000, 8),
+    ):
+        history.state.apply(update)
+    for number in range(1_000):
+        history.state.apply(u.HostTaskUpdate(4000, number + 1, ""))
+        history.state.apply(u.DeliverUpdate(4000, ((number, number + 1),)))
+        history.state.apply(history.assign_splits() or history.begin_life())
+        history.state.apply(history.take_state() or history.begin_life())
+    assert len(snapshot(history.state)) < 15 + MOST_STATES + 2 * MOST_REPETITIONS
+
+
+def test_what_is_told_again_late_stays_forgotten() -> None:
+    """A repeated report of decisions that no state needs any more brings none of them back."""
+    history = History(2)
+    for way in (history.begin_life, history.add_worker, history.register_dataset):
+        history.state.apply(way() or history.begin_life())
+    dataset = next(iter(history.state.datasets))
+    decisions = tuple(Decision("/0", number, number + 1) for number in range(5))
+    for update in (
+        u.CreateJobUpdate(JobParameters("job", dataset, "DYNAMIC")),
+        u.CreateIterationUpdate(2000, "job", 0, 7),
+        u.CreateTaskUpdate(4000, 2000, 8),
+        u.DecideUpdate(4000, 0, decisions),
+        u.TakeStateUpdate(4000, TaskState(3, b"state", (0,) * len(history.state.datasets[dataset].sources or ()), 3)),
+        u.DeliverUpdate(4000, ((0, 3),)),
+        u.DecideUpdate(4000, 1, decisions[1:]),
+    ):
+        history.state.apply(update)
+    known = history.state.tasks[4000].decisions
+    assert (known.base, known.length) == (3, 5)

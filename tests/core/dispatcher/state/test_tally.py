@@ -1,0 +1,25 @@
+"""Facts about what is counted of an iteration."""
+
+from __future__ import annotations
+
+from zmqdata.core.dispatcher.state.tally import Tally
+
+
+def test_splits_are_counted_by_task() -> None:
+    """What a task gave back does not count; what it has when it loses its host counts each time."""
+    tally = Tally()
+    tally.hand_out(1, 10)
+    tally.hand_out(2, 5)
+    tally.hand_out(1, -3)
+    tally.lose_host(1)
+    tally.lose_host(1)
+    tally.lose_host(3)
+    assert (tally.splits, tally.rehosted) == ({1: 7, 2: 5}, 14)
+
+
+def test_deliveries_are_counted_by_client() -> None:
+    """What a snapshot restores has no client, and is counted already."""
+    tally = Tally()
+    for client, elements in (("k", 3), ("l", 1), ("k", 4), ("", 9)):
+        tally.deliver(client, elements)
+    assert tally.delivered == {"k": 7, "l": 1}

@@ -1,0 +1,279 @@
+"""Facts about registered datasets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.core.dispatcher.datasets import UNUSED_AT_LEAST, Datasets
+from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.specs import TensorSpec, encode_spec
+from zmqdata.splits import IndexSplits
+
+SPEC = encode_spec({"x": TensorSpec((None,), "int8"), "y": TensorSpec((), "int64")})
+DESCRIPTION = m.DatasetDescription("0" * 64, "print", (IndexSplits(10),), "", SPEC, 10, None, "3.11", "0")
+GC = 300.0
+
+
+def digest(number: int) -> str:
+    return f"{number:064x}"
+
+
+class Shelf:
+    """Datasets of a dispatcher, one of them registered under a chosen id, and what was decided since last asked."""
+
+    def __init__(self, gc_timeout: float = GC) -> None:
+        self.out = Outbox(1)
+        self.datasets = Datasets(self.out, gc_timeout)
+        self.register("dataset", digest=digest(0))
+        self.done()
+
+    @property
+    def names(self) -> set[str]:
+        return set(self.out.state.datasets)
+
+    def done(self) -> list[Any]:
+        return [one.message if isinstance(one, c.Send) else one for one in self.out.drain()]
+
+    def only(self, kind: type[Any]) -> Any:
+        (found,) = (one for one in self.done() if isinstance(one, kind))
+        return found
+
+    def register(self, name: str | None, now: float = 0.0, keep: bool = False, **changes: Any) -> None:
+        description = structs.replace(DESCRIPTION, **changes)
+        self.datasets.register("peer", m.RegisterDataset("request", name, description, b"bytes", keep), now)
+
+    def own(self, number: int, now: float = 0.0, keep: bool = False) -> str:
+        """Registers a dataset without an id."""
+        self.register(None, now, keep, digest=digest(number))
+        found: str = self.only(m.DatasetRegistered).dataset_id
+        return found
+
+
+def test_a_dataset_is_stored_once() -> None:
+    """The same pipeline keeps its id, whoever registers it; a different one gets the next."""
+    shelf = Shelf()
+    shelf.register(None)
+    assert shelf.only(m.DatasetRegistered).dataset_id == "dataset"
+    shelf.register(None, digest=digest(1))
+    done = shelf.done()
+    assert [type(one) for one in done] == [c.StorePipeline, c.Commit, m.DatasetRegistered]
+    assert done[2].dataset_id == str(shelf.out.state.next_dataset - 1)
+
+
+def test_a_chosen_id_is_not_taken_away() -> None:
+    """An id that a user has chosen is skipped when ids are drawn."""
+    shelf = Shelf()
+    taken = str(shelf.out.state.next_dataset + 1)
+    shelf.register(taken, digest=digest(2))
+    shelf.register(None, digest=digest(3))
+    assert shelf.names == {"dataset", taken, str(int(taken) + 1)}
+
+
+def test_other_content_under_a_known_id_is_not_taken_in_silence() -> None:
+    """The first one stays, and the log says so; the same content once more is nothing to talk about."""
+    shelf = Shelf()
+    shelf.register("dataset", digest=digest(1), fingerprint="other")
+    found = shelf.done()
+    assert [one.text for one in found if isinstance(one, c.Note)] == [
+        "dataset dataset is registered again with other content, which is not taken: the first one stays"
+    ]
+    assert found[-1] == m.DatasetRegistered("request", "dataset")
+    shelf.register("dataset", digest=digest(1))
+    assert shelf.done() == [m.DatasetRegistered("request", "dataset")]
+    assert shelf.out.state.datasets["dataset"].digest == digest(0)
+
+
+def test_an_id_stands_for_one_structure() -> None:
+    """Registering something else under a known id is an error that shows the difference."""
+    shelf = Shelf()
+    shelf.register("dataset", cardinality=11)
+    refused = shelf.only(m.RequestRefused)
+    assert refused.error == "InvalidArgumentError"
+    assert "cardinality: <10>; got <11>" in refused.text
+    shelf.register("dataset", digest=digest(7))
+    assert shelf.only(m.DatasetRegistered).dataset_id == "dataset"
+
+
+def test_specs_are_compared_by_what_they_mean() -> None:
+    """The order of a dict's keys and a spec that is unknown on one side are no difference; another dtype is one."""
+    shelf = Shelf()
+    turned = encode_spec({"y": TensorSpec((), "int64"), "x": TensorSpec((None,), "int8")})
+    for spec in (turned, None):
+        shelf.register("dataset", element_spec=spec, digest=digest(7))
+        assert shelf.only(m.DatasetRegistered).dataset_id == "dataset"
+    shelf.register("dataset", element_spec=encode_spec(TensorSpec((), "int64")))
+    text = shelf.only(m.RequestRefused).text
+    assert text.startswith("Datasets with the same ID should have the same structure, got diff for dataset: existing")
+    assert "'x': TensorSpec(shape=(None,), dtype=int8)" in text
+    assert "got <TensorSpec(shape=(), dtype=int64)>" in text
+
+
+def test_a_spec_that_cannot_be_read_is_refused() -> None:
+    """Whoever reads the dataset by its id could not use it."""
+    shelf = Shelf()
+    shelf.register(None, element_spec=b"\xc1", digest=digest(8))
+    refused = shelf.only(m.RequestRefused)
+    assert (refused.error, refused.text[:29]) == ("InvalidArgumentError", "Failed to parse element_spec:")
+
+
+# --- parts
+
+
+def test_a_dataset_is_registered_when_its_parts_are_here() -> None:
+    """A part that is missing is asked for from where it ended; the first one that was registered needs no other."""
+    shelf = Shelf()
+    parts = (m.Part(digest(20), 10), m.Part(digest(21), 10))
+    shelf.datasets.parts.found([digest(20)], {digest(21): 4})
+    shelf.register(None, digest=digest(1), parts=parts)
+    assert shelf.done() == [m.RequestPart("request", digest(21), 4)]
+    shelf.datasets.parts.found([digest(21)], {})
+    shelf.register(None, digest=digest(1), parts=parts)
+    assert [type(one) for one in shelf.done()] == [c.StorePipeline, c.Commit, m.DatasetRegistered]
+    shelf.register("dataset", digest=digest(2), parts=(m.Part(digest(22), 10),))
+    assert shelf.only(m.DatasetRegistered).dataset_id == "dataset"
+
+
+def test_a_large_pipeline_is_a_part_itself() -> None:
+    """Nothing is stored beside its parts, nor dropped with the dataset: parts leave by their own rules."""
+    shelf = Shelf()
+    shelf.datasets.parts.found([digest(1)], {})
+    description = structs.replace(DESCRIPTION, digest=digest(1), parts=(m.Part(digest(1), 10),))
+    shelf.datasets.register("peer", m.RegisterDataset("request", None, description, b""), 0.0)
+    assert [type(one) for one in shelf.done()] == [c.Commit, m.DatasetRegistered]
+    shelf.datasets.collect_unused(GC + 1)
+    assert [type(one) for one in shelf.done()] == [c.Note, c.Commit]
+
+
+def test_a_part_s_digest_is_hexadecimal_too() -> None:
+    """It becomes the name of a file as well."""
+    shelf = Shelf()
+    shelf.register(None, digest=digest(1), parts=(m.Part("../x", 10),))
+    assert "64 hexadecimal" in shelf.only(m.RequestRefused).text
+
+
+@pytest.mark.parametrize("bad", ["", "../../etc/passwd", "A" * 64, "0" * 63, "0" * 65, "0" * 64 + "\n"])
+def test_a_digest_is_hexadecimal(bad: str) -> None:
+    """Whatever else a peer calls a digest is refused: it becomes the name of a file."""
+    shelf = Shelf()
+    shelf.register(None, digest=bad)
+    (refused,) = shelf.done()
+    assert (refused.error, "64 hexadecimal" in refused.text) == ("InvalidArgumentError", True)
+
+
+def test_a_dataset_is_described_by_its_id() -> None:
+    """Whoever knows the id gets the description; an unknown id is an error."""
+    shelf = Shelf()
+    shelf.datasets.describe("peer", m.DescribeDataset("request", "dataset"), 0.0)
+    assert shelf.only(m.DatasetDescribed).description == DESCRIPTION
+    shelf.datasets.describe("peer", m.DescribeDataset("request", "other"), 0.0)
+    assert shelf.only(m.RequestRefused).text == "Dataset id other not found."
+
+
+# --- leaving
+
+
+def test_a_dataset_that_nobody_uses_is_removed_with_its_pipeline() -> None:
+    """It stays for the time-out after it was registered, then leaves; one under a chosen id stays for ever."""
+    shelf = Shelf()
+    name = shelf.own(1, now=100.0)
+    shelf.datasets.collect_unused(100.0 + GC - 1)
+    assert shelf.done() == []
+    shelf.datasets.collect_unused(100.0 + GC)
+    note, *rest = shelf.done()
+    assert name in note.text
+    assert rest == [c.Commit(u.RemoveDatasetUpdate(name)), c.DropPipeline(digest(1))]
+    assert (shelf.names, list(shelf.datasets.used_at)) == ({"dataset"}, ["dataset"])
+
+
+def test_a_job_keeps_its_dataset() -> None:
+    """The time-out begins when the last job that reads it is gone."""
+    shelf = Shelf()
+    name = shelf.own(1)
+    shelf.out.commit(u.CreateJobUpdate(m.JobParameters("job", name, "OFF")))
+    shelf.datasets.collect_unused(1000.0)
+    shelf.out.commit(u.RemoveJobUpdate("job"))
+    shelf.datasets.collect_unused(1000.0 + GC - 1)
+    assert name in shelf.names
+    shelf.datasets.collect_unused(1000.0 + GC)
+    assert name not in shelf.names
+
+
+def test_asking_for_a_dataset_is_a_use() -> None:
+    """Who registers or describes it is about to read it."""
+    shelf = Shelf()
+    name = shelf.own(1)
+    shelf.datasets.describe("peer", m.DescribeDataset("request", name), 200.0)
+    shelf.datasets.collect_unused(GC)
+    assert shelf.own(1, now=400.0) == name
+    shelf.datasets.collect_unused(200.0 + GC)
+    assert name in shelf.names
+
+
+def test_a_short_time_out_leaves_time_to_begin() -> None:
+    """Between registering and reading a client may be slow."""
+    shelf = Shelf(gc_timeout=0.0)
+    name = shelf.own(1)
+    shelf.datasets.collect_unused(UNUSED_AT_LEAST - 1)
+    assert name in shelf.names
+
+
+def test_a_dataset_is_kept_on_demand() -> None:
+    """A dataset stays if who registers it asks for that, or somebody chooses its id later."""
+    shelf = Shelf()
+    asked, chosen = shelf.own(1, keep=True), shelf.own(2)
+    shelf.register(chosen, digest=digest(2))
+    following = shelf.out.state.next_dataset
+    shelf.datasets.collect_unused(0.0)
+    shelf.datasets.collect_unused(2 * GC)
+    assert shelf.names == {"dataset", asked, chosen}
+    assert shelf.out.state.next_dataset == following
+
+
+def test_a_pipeline_stays_for_another_dataset() -> None:
+    """The bytes leave with the last dataset that has them."""
+    shelf = Shelf()
+    name = shelf.own(1)
+    shelf.register("same bytes", digest=digest(1))
+    shelf.done()
+    shelf.datasets.collect_unused(GC)
+    assert name not in shelf.names
+    assert not [one for one in shelf.done() if isinstance(one, c.DropPipeline)]
+
+
+def test_a_negative_time_out_keeps_datasets_for_ever() -> None:
+    """Nothing leaves by itself."""
+    shelf = Shelf(gc_timeout=-1.0)
+    name = shelf.own(1)
+    shelf.datasets.collect_unused(1e9)
+    assert name in shelf.names
+
+
+def test_datasets_from_before_count_from_now() -> None:
+    """One that is in the state and was never seen in use gets the whole time-out."""
+    shelf = Shelf()
+    shelf.out.commit(u.RegisterDatasetUpdate("old", structs.replace(DESCRIPTION, digest=digest(9)), False))
+    shelf.datasets.collect_unused(1000.0)
+    shelf.datasets.collect_unused(1000.0 + GC - 1)
+    assert "old" in shelf.names
+    shelf.datasets.collect_unused(1000.0 + GC)
+    assert "old" not in shelf.names
+
+
+def test_an_id_of_the_dispatcher_s_own_choice_promises_what_was_asked_for() -> None:
+    """The same pipeline with another compression, or with a spec where none was known, has an id of its own."""
+    shelf = Shelf()
+    shelf.register(None, digest=digest(5), compression="zstd", element_spec=None)
+    bare = shelf.only(m.DatasetRegistered).dataset_id
+    shelf.register(None, digest=digest(5), compression=None, element_spec=None)
+    other = shelf.only(m.DatasetRegistered).dataset_id
+    shelf.register(None, digest=digest(5), compression=None)
+    told = shelf.only(m.DatasetRegistered).dataset_id
+    assert len({bare, other, told}) == 3
+    shelf.register(None, digest=digest(5), compression=None, element_spec=None)
+    assert shelf.only(m.DatasetRegistered).dataset_id in (other, told)

@@ -1,0 +1,460 @@
+"""Facts about the dispatcher's decider: finding the way, leasing splits, giving up workers, listing files."""
+
+from __future__ import annotations
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
+from zmqdata.core.dispatcher.state.snapshots import snapshot
+from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
+from zmqdata.testing import Transcript
+
+TIMES = DispatcherTimes()
+DIGEST = "d" * 64
+ROWS = IndexSplits(100)
+FILES = FileSplits(("*.txt",), False, None)
+
+
+class Cluster(Transcript):
+    """A dispatcher with a dataset of one source and, if told so, a worker ``w`` that hosts a task for client ``k``."""
+
+    core: DispatcherCore
+
+    def __init__(
+        self,
+        source: SplitSource = ROWS,
+        busy: bool = True,
+        addresses: tuple[str, ...] = (),
+        times: DispatcherTimes = TIMES,
+    ) -> None:
+        super().__init__(DispatcherCore(1, times, addresses))
+        description = m.DatasetDescription(DIGEST, "print", (source,), "", None, -2, None, "3.11", "0")
+        self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
+        if busy:
+            self.join("w")
+            self.hear("k", m.OpenIteration("k", m.JobParameters("job", "dataset", "DYNAMIC"), 0))
+
+    @property
+    def task(self) -> int:
+        return next(iter(self.core.state.tasks))
+
+    def join(self, name: str, *reports: m.TaskReport) -> None:
+        self.hear(name, m.RegisterWorker(name, f"tcp://{name}:1", (), "3.11", "0", reports))
+
+    def refuse(self, ask: m.RegisterWorker, *holders: str) -> None:
+        """A worker asks for a place in vain: those who have the places are there."""
+        self.hear(ask.worker, ask)
+        assert self.all_of(m.RequestRefused) == []
+        self.now += 1.0
+        for name in holders:
+            self.beat(name)
+        self.hear(ask.worker, ask)
+
+    def beat(self, name: str, *reports: m.TaskReport, clients: tuple[str, ...] = ()) -> None:
+        self.hear(name, m.WorkerHeartbeat(name, reports, clients))
+
+    def want(self, have: int, repetition: int = 0, source: int = 0, attempt: int = 1, worker: str = "w") -> None:
+        self.hear(worker, m.RequestSplits(worker, self.task, attempt, source, repetition, have))
+
+    def splits(self) -> tuple[Split, ...]:
+        return self.sent(m.SplitsAssigned).splits
+
+
+def test_what_is_unknown_is_ignored() -> None:
+    """Events and messages that are not meant for a dispatcher change nothing."""
+    cluster = Cluster(busy=False)
+    cluster.feed("nonsense")
+    cluster.hear("x", m.Probe())
+    assert cluster.commands == []
+
+
+# --- workers
+
+
+def test_a_worker_registers_and_is_answered() -> None:
+    """A worker is known once it has registered; doing so again changes nothing."""
+    cluster = Cluster(busy=False)
+    cluster.join("w")
+    assert cluster.sent(m.WorkerRegistered) == m.WorkerRegistered("w")
+    assert "joined" in cluster.sent(c.Note).text
+    cluster.join("w")
+    assert cluster.all_of(c.Note) == []
+    cluster.beat("w")
+    assert cluster.sent(m.WorkerHeartbeatAnswered).known
+
+
+def test_thousands_of_workers_are_told_to_speak_rarely() -> None:
+    """Each at a time of its own, and soon enough to be known again before they are given up."""
+    cluster = Cluster(busy=False, times=DispatcherTimes(worker_timeout=9.0, beat_share=0.1))
+    told = []
+    for number in range(40):
+        cluster.join(f"w{number}")
+        cluster.beat(f"w{number}")
+        told.append(cluster.sent(m.WorkerHeartbeatAnswered).every)
+    assert told[:29] == [round(0.1 * (number + 1), 1) for number in range(29)]
+    assert 2.9 <= max(told) <= 3.0
+
+
+def test_an_unknown_worker_is_told_so() -> None:
+    """The heartbeat of a worker that was given up makes it register again."""
+    cluster = Cluster(busy=False)
+    cluster.beat("w")
+    assert not cluster.sent(m.WorkerHeartbeatAnswered).known
+
+
+def test_only_configured_addresses_may_register() -> None:
+    """With configured addresses, host or host and port must match; the refusal says what to do."""
+    cluster = Cluster(busy=False, addresses=("w", "v:1", "u:2"))
+    cluster.join("w")
+    assert cluster.all_of(m.WorkerRegistered)
+    cluster.join("v")
+    assert cluster.all_of(m.WorkerRegistered)
+    cluster.join("u")
+    assert "worker's address is not configured" in cluster.sent(m.RequestRefused).text
+
+
+def test_the_list_of_addresses_is_ordered_and_has_an_end() -> None:
+    """Each worker takes an entry; one too many is refused until another is gone, whose place it gets."""
+    cluster = Cluster(busy=False, addresses=("h", "h:%port%"))
+    for port in (1, 2):
+        cluster.hear(f"w{port}", m.RegisterWorker(f"w{port}", f"tcp://h:{port}", (), "3.11", "0", ()))
+        assert cluster.all_of(m.WorkerRegistered)
+    third = m.RegisterWorker("w3", "tcp://h:3", (), "3.11", "0", ())
+    cluster.refuse(third, "w1", "w2")
+    assert "other workers are already running at the configured host" in cluster.sent(m.RequestRefused).text
+    cluster.hear("w1", m.WorkerStopped("w1"))
+    cluster.hear("w3", third)
+    assert cluster.all_of(m.WorkerRegistered)
+    assert cluster.core.places.index("tcp://h:3") == 0
+
+
+def test_a_successor_at_the_same_address_keeps_the_place() -> None:
+    """That its predecessor is found dead later frees nothing."""
+    cluster = Cluster(busy=False, addresses=("h",))
+    for name in ("old", "new"):
+        cluster.hear(name, m.RegisterWorker(name, "tcp://h:1", (), "3.11", "0", ()))
+    cluster.hear("old", m.WorkerStopped("old"))
+    cluster.refuse(m.RegisterWorker("w", "tcp://h:2", (), "3.11", "0", ()), "new")
+    assert "already running" in cluster.sent(m.RequestRefused).text
+
+
+def test_a_successor_waits_until_its_predecessor_is_known_to_be_dead() -> None:
+    """A worker started anew at another port is not refused while the one before may be gone, but not for ever."""
+    cluster = Cluster(busy=False, addresses=("h",))
+    cluster.hear("old", m.RegisterWorker("old", "tcp://h:1", (), "3.11", "0", ()))
+    new = m.RegisterWorker("new", "tcp://h:2", (), "3.11", "0", ())
+    cluster.hear("new", new)
+    assert [type(one) for one in cluster.all_of(m.Message)] == [m.Probe]
+    cluster.feed(c.Unreachable("old"))
+    cluster.wait(1.25)
+    cluster.hear("new", new)
+    assert cluster.all_of(m.WorkerRegistered)
+    assert cluster.core.places.index("tcp://h:2") == 0
+    third = m.RegisterWorker("third", "tcp://h:3", (), "3.11", "0", ())
+    cluster.hear("third", third)
+    assert cluster.all_of(m.RequestRefused) == []
+    cluster.wait(DispatcherTimes().worker_timeout)
+    cluster.hear("third", third)
+    assert "already running" in cluster.sent(m.RequestRefused).text
+
+
+def test_a_silent_worker_is_probed_and_a_disconnected_one_given_up() -> None:
+    """Silence alone proves nothing; without a connection a worker is lost after a moment."""
+    cluster = Cluster()
+    cluster.wait(5.0)
+    assert cluster.all_of(m.Probe)
+    assert len(cluster.core.workers) == 1
+    cluster.feed(c.Unreachable("w"))
+    cluster.wait(0.75)
+    assert len(cluster.core.workers) == 1
+    cluster.wait(0.5)
+    assert len(cluster.core.workers) == 0
+    assert "no connection" in cluster.all_of(c.Note)[0].text
+
+
+def test_a_pause_of_the_dispatcher_is_nobodys_death() -> None:
+    """Time in which the dispatcher itself stood still counts against nobody."""
+    cluster = Cluster()
+    cluster.wait(0.25)
+    cluster.feed(c.Unreachable("w"))
+    cluster.now += 100.0
+    cluster.feed(c.Tick())
+    assert (len(cluster.core.workers), len(cluster.core.clients)) == (1, 1)
+
+
+def test_a_worker_that_leaves_is_not_waited_for() -> None:
+    """Its task is fenced at once."""
+    cluster = Cluster()
+    cluster.hear("w", m.WorkerStopped("w"))
+    assert cluster.sent(m.RequestHoldings).attempt == 2
+    cluster.hear("w", m.WorkerStopped("w"))
+    assert cluster.commands == []
+
+
+def test_questions_without_an_answer_are_repeated() -> None:
+    """What clients hold is asked again until they say it; then the task gets its host."""
+    cluster = Cluster()
+    cluster.join("v")
+    cluster.hear("w", m.WorkerStopped("w"))
+    cluster.wait(2.0)
+    assert len(cluster.all_of(m.RequestHoldings)) >= 3
+    cluster.hear("k", m.HoldingsReported("k", cluster.task, 2, ((0, 5),)))
+    definition = cluster.sent(m.HostTask).definition
+    assert (definition.attempt, definition.skip) == (2, ((0, 5),))
+
+
+def test_a_worker_is_told_of_clients_that_read_no_more() -> None:
+    """Clients that a worker still serves, and nobody knows, are released."""
+    cluster = Cluster()
+    cluster.beat("w", m.TaskReport(cluster.task, 1, 0, None), clients=("k", "gone"))
+    assert cluster.sent(m.ReleaseClient).client == "gone"
+
+
+def quiet(*heard: str) -> Cluster:
+    """A cluster whose only client, of an anonymous job, has vanished; its worker hears these clients."""
+    cluster = Cluster(busy=False)
+    cluster.join("w")
+    cluster.hear("k", m.OpenIteration("k", m.JobParameters("job", "dataset", "DYNAMIC", anonymous=True), 0))
+    for _ in range(16):
+        cluster.wait(1.0)
+        cluster.hear("w", m.WorkerHeartbeat("w", (), ("k",), dict.fromkeys(heard, 0.0)))
+    cluster.wait(0.5)
+    assert cluster.all_of(m.Probe)
+    for _ in range(70):
+        cluster.feed(c.Unreachable("k"))
+        cluster.hear("w", m.WorkerHeartbeat("w", (), ("k",), dict.fromkeys(heard, 0.0)))
+        cluster.wait(1.0)
+    return cluster
+
+
+def test_the_only_client_of_an_anonymous_job_is_given_up_without_a_connection() -> None:
+    """An absent client is probed; gone for a minute it takes its anonymous job with it."""
+    assert quiet().core.state.jobs == {}
+
+
+def test_a_dispatcher_that_hears_nobody_gives_nobody_up() -> None:
+    """It was cut off: whoever joins when its cable is back does not take what a silent client holds."""
+    cluster = Cluster(busy=False)
+    cluster.join("w")
+    job = m.JobParameters("job", "dataset", "DYNAMIC")
+    cluster.hear("k", m.OpenIteration("k", job, 0))
+    cluster.wait(40.0)
+    cluster.hear("l", m.OpenIteration("l", job, 0))
+    assert set(cluster.core.state.client_iteration) == {"k", "l"}
+    for _ in range(18):
+        cluster.wait(1.0)
+        cluster.hear("l", m.ClientHeartbeat("l", 0, 0, {}))
+    assert set(cluster.core.state.client_iteration) == {"l"}
+
+
+def test_a_dead_client_keeps_no_job_where_workers_speak_rarely() -> None:
+    """Time between two heartbeats of workers is none in which the dispatcher was cut off."""
+    cluster = Cluster(busy=False, times=DispatcherTimes(client_timeout=2.0, gc_timeout=5.0))
+    cluster.join("w")
+    cluster.hear("k", m.OpenIteration("k", m.JobParameters("job", "dataset", "OFF"), 0))
+    for _ in range(9):
+        cluster.wait(1.2)
+        cluster.hear("w", m.WorkerHeartbeat("w", (), ()))
+    assert not cluster.core.state.jobs
+
+
+def test_a_client_that_reads_from_a_worker_is_not_gone() -> None:
+    """Workers say which clients speak to them, and these are not given up although the dispatcher lost them."""
+    assert set(quiet("k", "unknown").core.state.jobs) == {"job"}
+
+
+def test_pipelines_are_sent_by_the_shell() -> None:
+    """The dispatcher names the stored bytes, or says that there are none."""
+    cluster = Cluster()
+    cluster.hear("w", m.RequestPipeline("w", "dataset"))
+    assert cluster.commands == [c.SendPipeline("w", "dataset", DIGEST)]
+    cluster.hear("w", m.RequestPipeline("w", "other"))
+    assert "not found" in cluster.sent(m.PipelineSent).reason
+
+
+def test_a_pipeline_leaves_when_nobody_has_read_it_for_long() -> None:
+    """A dataset that was registered for one reader leaves some time after that reader's job."""
+    cluster = Cluster(busy=False)
+    description = cluster.core.state.datasets["dataset"]
+    mine = m.DatasetDescription("e" * 64, "print", description.sources, "", None, -2, None, "3.11", "0")
+    cluster.hear("k", m.RegisterDataset("request", None, mine, b"pipeline"))
+    name = cluster.sent(m.DatasetRegistered).dataset_id
+    cluster.hear("k", m.OpenIteration("k", m.JobParameters("job", name, "OFF", anonymous=True), 0))
+    cluster.wait(10.0)
+    cluster.hear("k", m.CloseIteration("k", 0, {}))
+    cluster.wait(299.0)
+    assert cluster.all_of(c.DropPipeline) == []
+    cluster.wait(2.0)
+    assert cluster.sent(c.DropPipeline) == c.DropPipeline("e" * 64)
+    assert set(cluster.core.state.datasets) == {"dataset"}
+
+
+# --- splits
+
+
+def test_a_repeated_ask_gets_the_same_splits() -> None:
+    """The ledger grows when a worker has all of it, is written before it is told, and is told again on demand."""
+    cluster = Cluster()
+    cluster.want(0)
+    assert isinstance(cluster.commands[0], c.Commit)
+    first = cluster.splits()
+    assert first == (Split(0, 0, 1),)
+    cluster.want(0)
+    assert (cluster.splits(), cluster.all_of(c.Commit)) == (first, [])
+    cluster.want(1)
+    assert cluster.splits() == (Split(0, 1, 9),)
+    cluster.want(0)
+    assert cluster.splits() == (Split(0, 0, 1), Split(0, 1, 9))
+
+
+def test_the_end_of_a_repetition_is_marked() -> None:
+    """When all splits are handed out the ledger gets an end mark."""
+    cluster = Cluster(IndexSplits(1))
+    cluster.want(0)
+    cluster.want(1)
+    assert [split.is_end for split in cluster.splits()] == [True]
+
+
+def test_asks_that_make_no_sense_are_ignored() -> None:
+    """A source or a place in the ledger that does not exist gets no answer."""
+    cluster = Cluster()
+    cluster.want(5)
+    assert cluster.commands == []
+    cluster.want(0, source=3)
+    assert cluster.commands == []
+
+
+def test_who_does_not_host_a_task_gets_no_splits() -> None:
+    """Other workers, older attempts and settled tasks are told to drop it."""
+    cluster = Cluster()
+    cluster.want(0, worker="v")
+    assert cluster.sent(m.DropTask) == m.DropTask(cluster.task, 1)
+    cluster.want(0, attempt=0)
+    assert cluster.sent(m.DropTask) == m.DropTask(cluster.task, 0)
+    cluster.beat("w", m.TaskReport(cluster.task, 1, 0, 0))
+    cluster.want(0)
+    assert cluster.sent(m.DropTask) == m.DropTask(cluster.task, 1)
+
+
+# --- files
+
+
+def test_files_are_listed_once_for_all_who_ask() -> None:
+    """The first ask has the files listed, later ones wait, and all are answered with names."""
+    cluster = Cluster(FILES)
+    cluster.want(0)
+    assert cluster.commands == [c.ListFiles(2000, 0, 0, FILES)]
+    cluster.want(0)
+    assert cluster.commands == []
+    cluster.feed(c.FilesListed(2000, 0, 0, ("b.txt", "a.txt")))
+    assert cluster.all_of(c.Commit)[0].update == u.ListFilesUpdate(2000, 0, 0, ("a.txt", "b.txt"))
+    assert cluster.splits() == (Split(0, 0, 1, ("a.txt",)),)
+
+
+def test_missing_files_are_an_error_at_the_client() -> None:
+    """No match, or an error on the way, ends the job with NotFoundError, for its clients and for those that come."""
+    for error, text in (("", "no file matches"), ("disk is gone", "disk is gone")):
+        cluster = Cluster(FILES)
+        cluster.want(0)
+        cluster.feed(c.FilesListed(2000, 0, 0, (), error))
+        refused = cluster.sent(m.RequestRefused)
+        assert (refused.request, refused.error) == ("k", "NotFoundError")
+        assert text in refused.text
+        cluster.all_of(object)
+        cluster.hear("late", m.OpenIteration("late", m.JobParameters("job", "dataset", "DYNAMIC"), 0))
+        assert cluster.sent(m.RequestRefused) == m.RequestRefused("late", "NotFoundError", refused.text)
+        cluster.feed(c.FilesListed(2000, 0, 0, ()))
+        assert cluster.all_of(m.RequestRefused) == []
+
+
+def test_files_of_a_job_that_was_collected_are_nobodys() -> None:
+    """A listing that comes too late changes nothing."""
+    cluster = Cluster(FILES)
+    cluster.feed(c.FilesListed(9999, 0, 0, ("a",)))
+    assert cluster.commands == []
+
+
+# --- workers that will leave
+
+
+def test_a_worker_is_told_to_leave_by_its_name_its_address_or_its_host() -> None:
+    """It is told at once and in each answer; whoever asked hears whom that meant."""
+    for name in ("w", "tcp://w:1", "w:1"):
+        cluster = Cluster()
+        cluster.hear("x", m.DrainWorker("request", name))
+        assert cluster.sent(m.DrainStarted) == m.DrainStarted("request", ("tcp://w:1",))
+        assert cluster.sent(m.WorkerHeartbeatAnswered).draining
+        cluster.beat("w", m.TaskReport(cluster.task, 1, 0, None))
+        assert cluster.sent(m.WorkerHeartbeatAnswered).draining
+
+
+def test_an_unknown_worker_can_not_leave() -> None:
+    """The refusal names those that there are."""
+    cluster = Cluster()
+    cluster.hear("x", m.DrainWorker("request", "v"))
+    assert "No worker 'v' is registered; these are: tcp://w:1" in cluster.sent(m.RequestRefused).text
+
+
+def test_what_a_leaving_worker_has_goes_to_the_next_one_that_comes() -> None:
+    """Alone it keeps its task; with its next heartbeat after another has come the task changes its host."""
+    cluster = Cluster()
+    task = m.TaskReport(cluster.task, 1, 0, None)
+    cluster.hear("w", m.WorkerHeartbeat("w", (task,), (), draining=True))
+    assert not cluster.all_of(m.DropTask)
+    cluster.join("v")
+    cluster.hear("w", m.WorkerHeartbeat("w", (task,), (), draining=True))
+    assert cluster.sent(m.DropTask).task == cluster.task
+    cluster.hear("k", m.HoldingsReported("k", cluster.task, 2, ()))
+    assert cluster.core.state.tasks[cluster.task].worker == "v"
+
+
+def test_an_ask_that_knows_of_another_cut_gets_no_splits() -> None:
+    """Who gave splits back without our hearing of it is asked for them again; an old ask is not answered."""
+    cluster = Cluster()
+    cluster.hear("w", m.RequestSplits("w", cluster.task, 1, 0, 0, 0, 1))
+    assert cluster.sent(m.TakeBackSplits) == m.TakeBackSplits(cluster.task, 1, 0, 1)
+    assert cluster.all_of(m.SplitsAssigned) == []
+    cluster.hear("w", m.RequestSplits("w", cluster.task, 1, 0, 0, 0, -1))
+    assert cluster.commands == []
+
+
+def test_nothing_is_given_behind_an_end() -> None:
+    """What came back after a source was told the end of a repetition is not for it: it would never look at that."""
+    cluster = Cluster()
+    for split in (Split(0, 0, 100), Split(0, 100, 100)):
+        cluster.core.out.commit(u.AssignSplitsUpdate(cluster.task, 0, split))
+    cluster.core.state.iterations[2000].cursors[0].take_back([Split(0, 5, 6)])
+    cluster.core.out.drain()
+    cluster.want(2)
+    assert cluster.all_of(m.SplitsAssigned) == []
+
+
+def test_who_comes_to_the_end_waits_for_what_others_have_not_started() -> None:
+    """Before the end is told, those who have splits left are asked for them."""
+    cluster = Cluster()
+    cluster.core.out.commit(u.AssignSplitsUpdate(cluster.task, 0, Split(0, 0, 100)))
+    cluster.core.out.drain()
+    cluster.join("v")
+    cluster.hear("v", m.RequestSplits("v", cluster.task + 1, 1, 0, 0, 0))
+    assert cluster.sent(m.TakeBackSplits).task == cluster.task
+    assert cluster.all_of(m.SplitsAssigned) == []
+
+
+def test_a_core_goes_on_with_what_another_has_left() -> None:
+    """Workers and clients are expected back; until then strangers are not answered."""
+    cluster = Cluster(busy=False, addresses=("w:1",))
+    cluster.core.resume(0.0)
+    cluster.join("w")
+    cluster.hear("k", m.OpenIteration("k", m.JobParameters("job", "dataset", "DYNAMIC"), 0))
+    facts = snapshot(cluster.core.state)
+    cluster.core = DispatcherCore(2, DispatcherTimes(), ("w:1",))
+    for fact in facts:
+        cluster.core.state.apply(fact)
+    cluster.commands = cluster.core.resume(cluster.now)
+    assert "1 workers and 1 clients are expected back" in cluster.sent(c.Note).text
+    cluster.join("x")
+    assert cluster.commands == []
+    cluster.join("w", m.TaskReport(cluster.task, 1, 0, None))
+    cluster.want(0)
+    assert cluster.splits()[0].start == 0

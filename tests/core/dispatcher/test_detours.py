@@ -1,0 +1,56 @@
+"""Facts about tasks that go on elsewhere because a client cannot reach their worker."""
+
+from __future__ import annotations
+
+from tests.core.dispatcher.test_hosting import Hosts
+from zmqdata import commands as c
+from zmqdata.core.dispatcher.detours import HEARD_LATELY, Detours
+
+
+class Crossing(Hosts):
+    """Hosts whose clients say whom they cannot reach."""
+
+    def miss(self, *names: str, now: float = 1.0) -> list[str]:
+        """A client misses some workers; returns what is noted."""
+        detours = Detours(self.out, self.hosting)
+        detours.take(self.iteration, "k", [f"tcp://{name}" for name in names], now)
+        return [one.text for one in self.out.drain() if isinstance(one, c.Note)]
+
+
+def hosts(mode: str = "DYNAMIC") -> Crossing:
+    crossing = Crossing("k", mode=mode)
+    crossing.add("a", "b")
+    crossing.hosting.staff(crossing.iteration)
+    crossing.out.drain()
+    return crossing
+
+
+def test_a_task_leaves_a_worker_that_its_reader_misses() -> None:
+    """A new attempt begins, for another worker, and the log says why."""
+    crossing = hosts()
+    [task] = [task for task in crossing.tasks if task.worker == "a"]
+    [text] = crossing.miss("a")
+    assert "can not reach worker tcp://a" in text
+    assert (task.attempt, task.worker) == (2, "")
+    assert task.task in crossing.hosting.facts["a"].shunned
+
+
+def test_a_task_comes_to_each_worker_once() -> None:
+    """Who reaches none of them waits where it is."""
+    crossing = hosts()
+    assert crossing.miss("a", "b") == []
+    crossing = hosts()
+    assert len(crossing.miss("a")) == 1
+    assert crossing.miss("b") == []
+
+
+def test_a_worker_that_nobody_hears_is_not_the_cables_fault() -> None:
+    """It is busy, or it will be found dead."""
+    crossing = hosts()
+    assert crossing.miss("a", now=HEARD_LATELY) == []
+    assert crossing.miss() == []
+
+
+def test_copies_stay_where_they_are() -> None:
+    """What every worker makes for itself does not go on elsewhere."""
+    assert hosts("OFF").miss("a") == []

@@ -1,0 +1,594 @@
+"""Facts about which worker hosts which task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.core.dispatcher.test_placement import Listed
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.core.dispatcher.hosting import Hosting
+from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.dispatcher.placement import Placement, WorkerFacts
+from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.failures import encode_failure
+from zmqdata.splits import IndexSplits, Split
+
+
+class Hosts:
+    """An iteration with its clients, and what was decided about it since last asked."""
+
+    def __init__(
+        self,
+        *clients: str,
+        mode: str = "DYNAMIC",
+        shards: tuple[str, ...] = (),
+        target: str = "AUTO",
+        num_tasks: int | None = None,
+        **local: str,
+    ) -> None:
+        self.out = Outbox(1)
+        self.workers, self.clients = Roster(), Roster()
+        placement = Placement(Listed(*[f"tcp://{name}" for name in shards]))
+        self.hosting = Hosting(self.out, self.workers, self.clients, placement)
+        description = m.DatasetDescription("digest", "print", (IndexSplits(10),), "", None, -2, None, "3.11", "0")
+        self.out.commit(u.RegisterDatasetUpdate("dataset", description))
+        job = m.JobParameters("job", "dataset", mode, target_workers=target, num_tasks=num_tasks)
+        self.out.commit(u.CreateJobUpdate(job))
+        self.out.commit(u.CreateIterationUpdate(2000, "job", 0, 7, num_tasks or len(shards)))
+        for client in (*clients, *local):
+            self.clients.heard(client, client, 0.0)
+            beside = (f"tcp://{local[client]}",) if client in local else ()
+            self.out.commit(u.OpenClientUpdate(client, 2000, beside))
+        self.done()
+
+    @property
+    def iteration(self) -> Iteration:
+        return self.out.state.iterations[2000]
+
+    @property
+    def tasks(self) -> list[Task]:
+        return list(self.iteration.tasks.values())
+
+    def add(self, *names: str) -> None:
+        for name in names:
+            self.workers.heard(name, name, 0.0)
+            self.hosting.add_worker(name, WorkerFacts(f"tcp://{name}", (), "3.11"))
+
+    def report(self, worker: str, *reports: m.TaskReport, now: float = 0.0) -> None:
+        self.hosting.take_report(worker, reports, now)
+
+    def holds(self, client: str, *ranges: tuple[int, int]) -> None:
+        task = self.tasks[0]
+        self.hosting.take_holdings(m.HoldingsReported(client, task.task, task.attempt, ranges))
+
+    def deliver(self, first: int, stop: int) -> None:
+        self.out.commit(u.DeliverUpdate(self.tasks[0].task, ((first, stop),)))
+
+    def done(self) -> list[Any]:
+        self.hosting.lists.push(0.0)
+        return [one.message if isinstance(one, c.Send) else one for one in self.out.drain()]
+
+    def messages(self, kind: type[Any]) -> list[Any]:
+        return [one for one in self.done() if isinstance(one, kind)]
+
+
+def told(task: Task, total: int | None = None, produced: int = 0, incomplete: bool = False) -> m.TaskReport:
+    return m.TaskReport(task.task, task.attempt, produced, total, 0.0, incomplete)
+
+
+def test_each_worker_gets_a_task() -> None:
+    """There are as many tasks as workers, whoever came first."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    hosts.hosting.staff(hosts.iteration)
+    hosts.add("b")
+    assert [task.worker for task in hosts.tasks] == ["a", "b"]
+    assert hosts.hosting.lists.task_list(hosts.iteration, "k").tasks[0].address == "tcp://a"
+    assert len({task.seed for task in hosts.tasks}) == 2
+
+
+def test_a_task_knows_its_iteration() -> None:
+    """Every task carries the repetition and the seed of its iteration; a new host gets the seeds of the old one."""
+    hosts = Hosts("k")
+    hosts.out.commit(u.CreateIterationUpdate(2001, "job", 3, 8))
+    hosts.add("a")
+    old = hosts.messages(m.HostTask)
+    assert [(one.definition.repetition, one.definition.iteration_seed) for one in old] == [(0, 7), (3, 8)]
+    hosts.hosting.lose_worker("a")
+    hosts.holds("k")
+    hosts.add("b")
+    definitions = {one.definition.iteration: one.definition for one in hosts.messages(m.HostTask)}
+    for before in (one.definition for one in old):
+        after = definitions[before.iteration]
+        assert after.attempt > before.attempt
+        assert (after.seed, after.iteration_seed, after.repetition) == (
+            before.seed,
+            before.iteration_seed,
+            before.repetition,
+        )
+
+
+def test_a_closed_iteration_gets_no_task() -> None:
+    """A worker that joins after the end has nothing to do."""
+    hosts = Hosts("k")
+    hosts.out.commit(u.CloseTaskListUpdate(2000))
+    hosts.add("a")
+    assert hosts.tasks == []
+
+
+def test_a_missing_task_is_sent_again() -> None:
+    """A worker that does not report its task twice, or reports an old attempt of it, is sent it."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    hosts.done()
+    hosts.report("a")
+    assert hosts.done() == [], "most likely it is on its way"
+    hosts.report("a")
+    assert [one.definition.task for one in hosts.messages(m.HostTask)] == [hosts.tasks[0].task]
+    hosts.report("a", m.TaskReport(hosts.tasks[0].task, 0, 0, None))
+    assert {type(one) for one in hosts.done()} == {m.DropTask, m.HostTask}
+    hosts.report("a", told(hosts.tasks[0]))
+    assert hosts.done() == []
+
+
+def test_a_task_that_should_not_be_there_is_dropped() -> None:
+    """Unknown tasks and tasks of other workers are dropped by whoever reports them."""
+    hosts = Hosts("k")
+    hosts.add("a", "b")
+    hosts.done()
+    hosts.report("b", told(hosts.tasks[0]), told(hosts.tasks[1]), m.TaskReport(1, 1, 0, None))
+    assert hosts.messages(m.DropTask) == [m.DropTask(hosts.tasks[0].task, 1), m.DropTask(1, 1)]
+
+
+def test_rates_are_measured_over_half_a_second() -> None:
+    """A worker's rate is what it made since the report before."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    hosts.report("a", told(hosts.tasks[0], produced=10), now=1.0)
+    hosts.report("a", told(hosts.tasks[0], produced=20), now=1.1)
+    assert hosts.hosting.facts["a"].rate == 10.0
+    hosts.report("a", told(hosts.tasks[0], produced=40), now=2.0)
+    assert hosts.hosting.facts["a"].rate == 20.0
+
+
+def test_a_lost_worker_leaves_its_task_fenced() -> None:
+    """A new attempt begins without a host, and every client is asked what it holds."""
+    hosts = Hosts("k", "l")
+    hosts.add("a")
+    hosts.done()
+    hosts.hosting.lose_worker("a")
+    done = hosts.done()
+    assert [one.client for one in done if isinstance(one, m.RequestHoldings)] == ["k", "l"]
+    lists = [one.task_list for one in done if isinstance(one, m.TasksChanged)]
+    assert [(place.attempt, place.worker, place.address) for place in lists[0].tasks] == [(2, "", "")]
+
+
+def test_a_fenced_task_is_hosted_when_everybody_has_answered() -> None:
+    """What clients hold or have delivered is skipped; the worker with fewest tasks makes the rest."""
+    hosts = Hosts("k", "l")
+    hosts.add("a", "b", "c")
+    hosts.deliver(0, 3)
+    hosts.hosting.lose_worker("a")
+    hosts.done()
+    hosts.holds("k", (5, 7))
+    hosts.holds("k", (0, 99))
+    assert hosts.done() == [c.Commit(u.HoldUpdate(hosts.tasks[0].task, "k", ((5, 7),)))]
+    hosts.holds("l", (3, 4))
+    definition = hosts.messages(m.HostTask)[0].definition
+    assert (definition.skip, hosts.tasks[0].worker) == (((0, 4), (5, 7)), "b")
+    hosts.holds("l", (0, 99))
+    assert hosts.done() == []
+
+
+def test_an_orphan_waits_for_the_next_worker() -> None:
+    """Without any worker a task has no host until one joins, who gets it instead of a new one."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    hosts.out.commit(u.AssignSplitsUpdate(hosts.tasks[0].task, 0, Split(0, 0, 5)))
+    hosts.hosting.lose_worker("a")
+    hosts.holds("k")
+    hosts.done()
+    hosts.add("b")
+    assert hosts.messages(m.HostTask)[0].definition.ledger == ((Split(0, 0, 5),),)
+    assert len(hosts.tasks) == 1
+
+
+def test_a_task_that_nobody_owes_gets_no_host() -> None:
+    """When living clients hold all of an ended task, it leaves the list; when one of them dies, it is back."""
+    hosts = Hosts("k", "l")
+    hosts.add("a", "b")
+    hosts.report("a", told(hosts.tasks[0], total=4))
+    hosts.hosting.lose_worker("a")
+    hosts.holds("k", (0, 2))
+    hosts.holds("l", (2, 4))
+    assert [place.task for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == [hosts.tasks[1].task]
+    hosts.done()
+    hosts.hosting.forget_client("l", hosts.iteration)
+    assert [one.client for one in hosts.messages(m.RequestHoldings)] == ["k"]
+    hosts.holds("k", (0, 2))
+    assert hosts.messages(m.HostTask)[0].definition.skip == ((0, 2),)
+
+
+def test_holdings_that_were_delivered_need_no_new_attempt() -> None:
+    """A client that reported everything it held may go."""
+    hosts = Hosts("k", "l")
+    hosts.add("a", "b")
+    hosts.hosting.lose_worker("a")
+    hosts.holds("k")
+    hosts.holds("l", (2, 4))
+    hosts.deliver(2, 4)
+    hosts.done()
+    hosts.hosting.forget_client("l", hosts.iteration)
+    done = hosts.done()
+    assert [type(one) for one in done] == [c.Commit, m.ReleaseClient]
+    assert done[1].delivered[hosts.tasks[0].task] == ((2, 4),)
+
+
+def test_nobody_waits_for_the_answer_of_a_dead_client() -> None:
+    """A fence falls when the last client that has not answered is given up."""
+    hosts = Hosts("k", "l")
+    hosts.add("a", "b")
+    hosts.hosting.lose_worker("a")
+    hosts.holds("k")
+    hosts.done()
+    hosts.hosting.forget_client("l", hosts.iteration)
+    assert len(hosts.messages(m.HostTask)) == 1
+
+
+def test_what_a_worker_cannot_give_again_is_made_again() -> None:
+    """An incomplete task begins a new attempt, on whatever worker is free."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    hosts.done()
+    hosts.report("a", told(hosts.tasks[0], incomplete=True))
+    done = hosts.done()
+    assert m.DropTask(hosts.tasks[0].task, 1) in done
+    assert hosts.tasks[0].attempt == 2
+
+
+def test_a_copy_dies_with_its_worker() -> None:
+    """In mode OFF a lost worker's task leaves the iteration, and the rest may close."""
+    hosts = Hosts("k", mode="OFF")
+    hosts.add("a", "b")
+    hosts.report("b", told(hosts.tasks[1], total=3))
+    hosts.report("b", told(hosts.tasks[1], total=3, incomplete=True))
+    assert not hosts.iteration.closed
+    hosts.hosting.lose_worker("a")
+    assert hosts.iteration.closed
+    assert [place.task for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == [hosts.tasks[1].task]
+
+
+def test_the_list_closes_when_a_new_task_would_find_nothing() -> None:
+    """With a task ended and no split left, or all tasks ended, no task is added any more."""
+    hosts = Hosts("k")
+    hosts.add("a", "b")
+    hosts.report("a", told(hosts.tasks[0], total=0))
+    assert not hosts.iteration.closed
+    hosts.out.commit(u.AssignSplitsUpdate(hosts.tasks[1].task, 0, Split(0, 0, 10)))
+    hosts.hosting.close_if_ended(hosts.iteration)
+    assert hosts.iteration.closed
+    assert hosts.messages(m.TasksChanged)[-1].task_list.closed
+
+
+def test_settled_tasks_are_dropped() -> None:
+    """A task of which everything was delivered leaves the list, its worker and all that was remembered of it."""
+    hosts = Hosts("k")
+    hosts.add("a", "b")
+    task = hosts.tasks[1]
+    hosts.out.commit(u.DeliverUpdate(task.task, ((0, 2),)))
+    hosts.report("b", told(task, total=2))
+    hosts.done()
+    hosts.report("b", told(task, total=2))
+    assert hosts.messages(m.DropTask) == [m.DropTask(task.task, 1)]
+    assert hosts.hosting.facts["b"].tasks == set()
+    hosts.hosting.lose_worker("b")
+    assert hosts.hosting.holdings.waiting == {}
+
+
+def test_a_settled_task_in_the_hands_of_a_worker_that_dies_stays_settled() -> None:
+    """Nothing is asked and nothing hosted for a task that is done."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    hosts.deliver(0, 2)
+    hosts.report("a", told(hosts.tasks[0], total=2))
+    hosts.hosting.facts["a"].tasks.add(hosts.tasks[0].task)
+    hosts.done()
+    hosts.hosting.lose_worker("a")
+    assert hosts.done() == [c.Commit(u.RemoveWorkerUpdate("a"))]
+
+
+def test_nothing_is_kept_of_a_collected_iteration() -> None:
+    """Fences, holdings and versions go with their iteration."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    hosts.hosting.lose_worker("a")
+    hosts.done()
+    hosts.hosting.lists.tell(hosts.iteration)
+    hosts.hosting.forget_iteration(hosts.iteration)
+    hosts.out.commit(u.RemoveJobUpdate("job"))
+    hosts.hosting.ask_again()
+    hosts.done()
+    holdings = hosts.hosting.holdings
+    assert (holdings.waiting, hosts.hosting.lists.versions) == ({}, {})
+
+
+# --- static parts and target workers
+
+
+def placed_at(hosts: Hosts) -> list[tuple[int | None, str]]:
+    return [(task.shard, task.worker) for task in hosts.tasks]
+
+
+def test_all_static_parts_exist_from_the_beginning() -> None:
+    """An iteration has one task for each configured worker, goes to those that are there, and gets no more."""
+    hosts = Hosts("k", mode="DATA", shards=("a", "b"))
+    hosts.add("b", "other")
+    hosts.hosting.staff(hosts.iteration)
+    assert placed_at(hosts) == [(0, ""), (1, "b")]
+    assert hosts.iteration.closed
+    assert [place.worker for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == ["", "b"]
+    hosts.add("a")
+    assert placed_at(hosts) == [(0, "a"), (1, "b")]
+    (definition,) = [one.definition for one in hosts.messages(m.HostTask) if one.definition.shard == 1]
+    assert (definition.num_shards, definition.ledger) == (2, ())
+
+
+def test_a_part_whose_worker_does_not_come_goes_elsewhere() -> None:
+    """After the time to wait for a configured worker, another one makes its part."""
+    hosts = Hosts("k", mode="DATA", shards=("a", "b"))
+    hosts.add("b")
+    hosts.hosting.staff(hosts.iteration)
+    hosts.hosting.adopt(1.0)
+    hosts.hosting.adopt(10.9)
+    assert placed_at(hosts) == [(0, ""), (1, "b")]
+    hosts.hosting.adopt(11.0)
+    assert placed_at(hosts) == [(0, "b"), (1, "b")]
+
+
+def test_a_lost_part_is_continued_elsewhere() -> None:
+    """A static part outlives its worker as a dynamic task does."""
+    hosts = Hosts("k", mode="DATA", shards=("a", "b"))
+    hosts.add("a", "b")
+    hosts.hosting.staff(hosts.iteration)
+    hosts.hosting.lose_worker("a")
+    hosts.holds("k", (0, 3))
+    assert placed_at(hosts) == [(0, "b"), (1, "b")]
+
+
+def test_a_local_part_fails_without_its_worker() -> None:
+    """A part that may only be read beside its client ends the iteration when its worker stays away."""
+    hosts = Hosts(mode="DATA", shards=("a", "b"), target="LOCAL", k="a")
+    hosts.add("a", "b")
+    hosts.hosting.staff(hosts.iteration)
+    assert placed_at(hosts) == [(0, "a"), (1, "")]
+    hosts.hosting.adopt(0.0)
+    hosts.hosting.adopt(10.0)
+    assert hosts.iteration.failure is not None
+    refused = hosts.messages(m.RequestRefused)
+    assert [(one.request, one.error) for one in refused] == [("k", "UnavailableError")]
+    assert "The worker of shard 1 of 2 of job job has been away for 10 s" in refused[0].text
+    hosts.hosting.adopt(20.0)
+    assert hosts.done() == []
+
+
+def test_a_failed_iteration_leaves_no_task_behind() -> None:
+    """Every host is told to drop its task, and the error stays for those who ask again."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    hosts.done()
+    hosts.hosting.fail(hosts.iteration, "InvalidArgumentError", "it can not be")
+    assert [one.task for one in hosts.messages(m.DropTask)] == [hosts.tasks[0].task]
+    assert hosts.iteration.live_tasks == []
+    hosts.hosting.refuse_failed("k", hosts.iteration)
+    assert hosts.messages(m.RequestRefused) == [m.RequestRefused("k", "InvalidArgumentError", "it can not be")]
+
+
+def test_a_task_that_cannot_run_fails_its_iteration() -> None:
+    """However many others can run: its part would be missing. What its worker knows goes to every reader."""
+    failure = encode_failure(FailedPreconditionError("HINT is needed"), 0, "tcp://a")
+    hosts = Hosts("k", "l")
+    hosts.add("a", "b")
+    hosts.done()
+    report = m.TaskReport(hosts.tasks[0].task, 1, 0, None, failure=failure)
+    hosts.report("a", report)
+    refused = hosts.messages(m.RequestRefused)
+    assert refused == [m.RequestRefused(name, "FailedPreconditionError", "HINT is needed", failure) for name in "kl"]
+    assert hosts.iteration.live_tasks == []
+    hosts.report("a", report)
+    assert [type(one) for one in hosts.done()] == [m.DropTask]
+
+
+def test_what_a_worker_cannot_say_fails_an_iteration_too() -> None:
+    """Bytes that are no failure stand for the error that says so."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    hosts.report("a", m.TaskReport(hosts.tasks[0].task, 1, 0, None, failure=b"nonsense"))
+    assert [one.error for one in hosts.messages(m.RequestRefused)] == ["ProtocolError"]
+
+
+def test_local_jobs_have_tasks_beside_their_clients() -> None:
+    """Workers that nobody may read from get no task; each client is told of its own."""
+    hosts = Hosts(mode="OFF", target="LOCAL", k="a", l="b")
+    hosts.add("a", "b", "c")
+    assert [task.worker for task in hosts.tasks] == ["a", "b"]
+    assert [place.worker for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == ["a"]
+    hosts.hosting.staff(hosts.iteration)
+    assert len(hosts.tasks) == 2
+
+
+def test_a_worker_that_nobody_reads_from_loses_its_task() -> None:
+    """With its client goes a local copy, and a local dynamic task moves to who is left."""
+    for mode, left in (("OFF", ["b"]), ("DYNAMIC", ["b", "b"])):
+        hosts = Hosts(mode=mode, target="LOCAL", k="a", l="b")
+        hosts.add("a", "b")
+        hosts.hosting.forget_client("k", hosts.iteration)
+        if mode == "DYNAMIC":
+            hosts.holds("l")
+        assert [task.worker for task in hosts.iteration.live_tasks] == left
+
+
+def test_a_failed_iteration_gets_no_further_task() -> None:
+    """Whoever still joins one that has failed has nothing made for it."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    hosts.hosting.fail(hosts.iteration, "InvalidArgumentError", "it can not be")
+    hosts.add("b")
+    hosts.hosting.staff(hosts.iteration)
+    assert hosts.iteration.live_tasks == []
+
+
+def test_a_task_that_comes_out_otherwise_fails_its_job() -> None:
+    """A host that ends before what clients hold, or at another place than the one before it, is told of to all."""
+    for told, text in ((4, "ended after 4 elements when it was made again; 7 were there"), (9, "")):
+        hosts = Hosts("k")
+        hosts.add("a", "b")
+        hosts.hosting.lose_worker("a")
+        hosts.holds("k", (0, 7))
+        task = hosts.tasks[0]
+        hosts.report(task.worker, m.TaskReport(task.task, task.attempt, told, told))
+        refused = [one.text for one in hosts.messages(m.RequestRefused) if one.error == "DataLossError"]
+        assert (task.total, bool(refused)) == ((None, True) if text else (9, False))
+        assert text in "".join(refused)
+    hosts.report(task.worker, m.TaskReport(task.task, task.attempt, 10, 10))
+    assert "after 9 elements the first time, and after 10" in hosts.messages(m.RequestRefused)[0].text
+
+
+def test_copies_may_end_where_they_like() -> None:
+    """Nobody goes on with a copy (OFF), and a second word about its end changes nothing."""
+    hosts = Hosts("k", mode="OFF")
+    hosts.add("a")
+    task = hosts.tasks[0]
+    for total in (4, 3):
+        hosts.report("a", m.TaskReport(task.task, 1, total, total))
+    assert (task.total, hosts.iteration.failure) == (4, None)
+
+
+# --- workers that will leave
+
+
+def test_tasks_of_a_worker_that_will_leave_go_elsewhere() -> None:
+    """Each is fenced, what clients have is asked for, and the other worker makes the rest."""
+    hosts = Hosts("k")
+    hosts.add("w")
+    hosts.hosting.staff(hosts.iteration)
+    hosts.hosting.drain("w")
+    assert hosts.tasks[0].worker == "w"
+    hosts.add("v")
+    hosts.done()
+    hosts.hosting.drain("w")
+    assert (hosts.tasks[0].attempt, hosts.tasks[0].worker) == (2, "")
+    hosts.holds("k", (0, 3))
+    assert hosts.tasks[0].worker == "v"
+    hosts.hosting.drain("w")
+    assert hosts.tasks[0].attempt == 2
+
+
+def test_a_newcomer_takes_a_task_from_who_has_several() -> None:
+    """A worker that took over another one's task gives one of its own away, and nobody begins another task."""
+    hosts = Hosts("k")
+    hosts.add("w", "v")
+    hosts.hosting.lose_worker("w")
+    hosts.holds("k")
+    assert [task.worker for task in hosts.tasks] == ["v", "v"]
+    hosts.add("x")
+    last = hosts.tasks[-1]
+    assert (last.worker, last.attempt) == ("", 2)
+    hosts.hosting.take_holdings(m.HoldingsReported("k", last.task, last.attempt, ()))
+    assert [task.worker for task in hosts.tasks] == ["v", "x"]
+    hosts.add("y")
+    assert [task.worker for task in hosts.tasks] == ["v", "x", "y"]
+
+
+def test_a_worker_that_will_leave_gets_no_task() -> None:
+    """Not even an orphan; what nobody reads any more is taken from it without a successor."""
+    hosts = Hosts("k")
+    hosts.add("w", "v")
+    assert [task.worker for task in hosts.tasks] == ["w", "v"]
+    hosts.hosting.drain("v")
+    hosts.holds("k")
+    hosts.hosting.lose_worker("w")
+    hosts.holds("k")
+    hosts.hosting.staff(hosts.iteration)
+    assert "v" not in {task.worker for task in hosts.tasks[:1]}
+    hosts.hosting.forget_client("k", hosts.iteration)
+    hosts.hosting.drain("v")
+    assert [task.worker for task in hosts.tasks] == ["", ""]
+
+
+def test_a_copy_stays_with_the_worker_that_will_leave() -> None:
+    """In mode OFF nobody else could go on with it."""
+    hosts = Hosts("k", mode="OFF")
+    hosts.add("w", "v")
+    hosts.hosting.staff(hosts.iteration)
+    hosts.hosting.drain("w")
+    assert {task.worker for task in hosts.tasks} == {"w", "v"}
+
+
+def test_a_shard_beside_its_client_stays() -> None:
+    """A local shard is read by nobody else."""
+    hosts = Hosts(mode="DATA", shards=("w", "v"), target="LOCAL", k="w", l="v")
+    hosts.add("w", "v")
+    hosts.hosting.staff(hosts.iteration)
+    hosts.hosting.drain("w")
+    assert [task.worker for task in hosts.tasks] == ["w", "v"]
+
+
+def test_a_task_between_two_hosts_is_asked_about_in_the_next_life() -> None:
+    """The next dispatcher asks the clients what they have of it, again and again, then hosts it."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    task = hosts.tasks[0]
+    hosts.out.commit(u.HostTaskUpdate(task.task, 2, ""))
+    hosts.done()
+    hosts.hosting = Hosting(hosts.out, hosts.workers, hosts.clients, Placement(Listed()))
+    hosts.hosting.resume()
+    for _ in range(2):
+        hosts.hosting.ask_again()
+        assert hosts.messages(m.RequestHoldings) == [m.RequestHoldings("k", task.task, 2)]
+    hosts.holds("k", (0, 3))
+    assert (task.worker, task.attempt) == ("a", 2)
+    assert task.held["k"].ranges == ((0, 3),)
+
+
+def test_holdings_of_another_attempt_do_not_count() -> None:
+    """An answer that comes too late, and one about a task that is gone, change nothing."""
+    hosts = Hosts("k")
+    hosts.add("a")
+    task = hosts.tasks[0]
+    for late in (m.HoldingsReported("k", task.task, 7, ((0, 3),)), m.HoldingsReported("k", 1, 1, ((0, 3),))):
+        hosts.hosting.take_holdings(late)
+    assert task.held == {}
+
+
+# --- a fixed number of tasks
+
+
+def test_a_fixed_number_of_tasks_is_shared_evenly() -> None:
+    """All tasks of a promised order exist at once; a worker that joins takes its share of those of others."""
+    hosts = Hosts("k", num_tasks=4)
+    hosts.hosting.staff(hosts.iteration)
+    assert [(task.shard, task.worker) for task in hosts.tasks] == [(0, ""), (1, ""), (2, ""), (3, "")]
+    assert hosts.iteration.closed
+    hosts.add("a")
+    assert [task.worker for task in hosts.tasks] == ["a"] * 4
+    hosts.add("b")
+    for task in hosts.tasks:
+        hosts.hosting.take_holdings(m.HoldingsReported("k", task.task, task.attempt, ()))
+    assert sorted(task.worker for task in hosts.tasks) == ["a", "a", "b", "b"]
+    assert [task.attempt for task in hosts.tasks if task.worker == "b"] == [2, 2]
+
+
+def test_a_promised_order_has_the_same_seeds_in_every_life() -> None:
+    """The seeds of its tasks follow from that of the iteration alone."""
+    seeds = []
+    for life in (1, 2):
+        hosts = Hosts("k", num_tasks=3)
+        hosts.out.state.life = life
+        hosts.hosting.staff(hosts.iteration)
+        seeds.append([task.seed for task in hosts.tasks])
+    assert seeds[0] == seeds[1]
+    assert len(set(seeds[0])) == 3

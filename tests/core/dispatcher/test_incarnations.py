@@ -1,0 +1,227 @@
+"""Facts about jobs that begin anew: for whom is waited, who stands in the way, and for how long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
+from zmqdata.splits import IndexSplits, Split
+from zmqdata.testing import Transcript
+
+JOB = m.JobParameters("job", "dataset", "DYNAMIC", consumer_timeout=20.0)
+PAIR = replace(JOB, num_consumers=2, finite="drop")
+TASK = m.TaskPart(0, 5, None, (0,), ((Split(0, 0, 10),),), (), ((0, 7),), None)
+
+
+class Desk(Transcript):
+    """A dispatcher with a dataset and a worker."""
+
+    core: DispatcherCore
+
+    def __init__(self, *addresses: str) -> None:
+        super().__init__(DispatcherCore(1, DispatcherTimes(), addresses))
+        description = m.DatasetDescription("d" * 64, "print", (IndexSplits(100),), "", None, -2, None, "3.11", "0")
+        self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
+        self.hear("w", m.RegisterWorker("w", "tcp://w:1", (), "3.11", "0", ()))
+
+    def bring(self, client: str, consumer: int | None = None, name: str = "job", **changes: Any) -> bytes:
+        """A client asks to go on from a state, which is returned."""
+        job = replace(JOB if consumer is None else PAIR, name=name)
+        reader = m.Reader(consumer)
+        parts = () if consumer is not None else ("old",)
+        plain = m.Checkpoint(1, job, "print", 0, 11, 0, reader, "old", parts, (), (TASK,), 0, ())
+        content = m.encode_checkpoint(replace(plain, **changes))
+        self.hear(client, m.OpenIteration(client, job, 0, reader, resume=content))
+        return content
+
+    def wait(self, seconds: float, *asking: Any) -> None:
+        """Time passes, in which these calls are repeated each second."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now += 0.5
+            for ask in asking:
+                ask()
+            self.feed(c.Tick())
+
+    def refusal(self, client: str) -> m.RequestRefused | None:
+        found = [one for one in self.all_of(m.RequestRefused) if one.request == client]
+        return found[-1] if found else None
+
+
+def test_a_lone_reader_goes_on_at_once() -> None:
+    """It is answered like any other, its task is hosted with its past, and asking again changes nothing."""
+    desk = Desk()
+    desk.bring("new")
+    assert desk.sent(m.IterationOpened).seed == 11
+    assert desk.sent(m.HostTask).definition.skip == ((0, 7),)
+    desk.bring("new")
+    assert desk.sent(m.IterationOpened).task_list.readers == (m.shown_name("new"),)
+    assert len(desk.core.state.iterations) == 1
+
+
+def test_consumers_wait_for_each_other() -> None:
+    """Until the last state has come the answer names who is missing; then all are answered together."""
+    desk = Desk()
+    desk.bring("one", 1)
+    assert "consumer 0 of job job" in desk.sent(m.ResumeAwaited).missing
+    assert not desk.core.state.iterations
+    desk.bring("zero", 0)
+    assert {opened.client for opened in desk.all_of(m.IterationOpened)} == {"one", "zero"}
+    assert next(iter(desk.core.state.iterations.values())).consumers == {0: "zero", 1: "one"}
+
+
+def test_who_does_not_come_is_named_in_the_end() -> None:
+    """After consumer_timeout those who wait get an error."""
+    desk = Desk()
+    texts: list[str] = []
+    ways = (lambda: desk.bring("one", 1), lambda: desk.feed(c.Tick()))
+    while not texts and desk.now < 30.0:
+        desk.now += 0.5
+        for way in ways:
+            way()
+            texts += [f"{one.error}: {one.text}" for one in desk.all_of(m.RequestRefused)]
+    assert 20.0 <= desk.now < 22.0
+    assert "UnavailableError: For 20 s" in texts[0]
+    assert "consumer 0" in texts[0]
+
+
+def test_who_asks_no_more_is_forgotten() -> None:
+    """A reader that died while it waited is not waited with."""
+    desk = Desk()
+    desk.bring("one", 1)
+    desk.wait(16.0)
+    assert not desk.core.jobs.incarnations.gatherings
+
+
+def test_a_consumer_that_closes_makes_room_for_another() -> None:
+    """Who brings its state is told to wait for nobody but those who are missing, and goes on at once with them."""
+    desk = Desk()
+    desk.bring("one", 1)
+    desk.bring("again", 1)
+    desk.hear("one", m.CloseIteration("one", 0, {}))
+    desk.bring("zero", 0)
+    assert "consumer 1 of job job" in desk.sent(m.ResumeAwaited).missing
+    desk.bring("again", 1)
+    assert next(iter(desk.core.state.iterations.values())).consumers == {0: "zero", 1: "again"}
+
+
+def test_a_rival_that_closes_is_not_waited_for() -> None:
+    """Who has brought the state goes on as soon as the last of the others is there."""
+    desk = Desk()
+    desk.bring("one", 1)
+    desk.bring("again", 1)
+    desk.hear("again", m.CloseIteration("again", 0, {}))
+    desk.bring("zero", 0)
+    assert next(iter(desk.core.state.iterations.values())).consumers == {0: "zero", 1: "one"}
+
+
+def test_of_a_reader_that_closes_the_others_need_only_what_it_knew() -> None:
+    """They go on without it, and what it had is not delivered again; with nobody left nothing is gathered."""
+    desk, parts = Desk(), ("a", "b", "c")
+    desk.bring("one", part="a", parts=parts)
+    desk.hear("one", m.CloseIteration("one", 0, {}))
+    assert not desk.core.jobs.incarnations.gatherings
+    desk.bring("one", part="a", parts=parts)
+    desk.bring("two", part="b", parts=parts, tasks=(replace(TASK, delivered=((0, 3),)),))
+    desk.hear("one", m.CloseIteration("one", 0, {}))
+    desk.wait(16.0, lambda: desk.bring("two", part="b", parts=parts, tasks=()))
+    desk.bring("three", part="c", parts=parts, tasks=())
+    assert {opened.client for opened in desk.all_of(m.IterationOpened)} == {"two", "three"}
+    assert next(iter(desk.core.state.iterations.values())).clients == {"two", "three"}
+    assert desk.sent(m.HostTask).definition.skip == ((0, 7),)
+
+
+def test_a_state_is_for_one_client() -> None:
+    """A second one that brings the same is told to wait, and refused while the first goes on asking."""
+    desk = Desk()
+    desk.bring("one", 1)
+    desk.bring("other", 1)
+    assert "another client, which loads the state of consumer 1" in desk.sent(m.ResumeAwaited).missing
+    desk.wait(8.0, lambda: desk.bring("one", 1))
+    desk.bring("other", 1)
+    assert "loaded by another client" in desk.sent(m.RequestRefused).text
+
+
+def test_who_is_started_again_takes_the_place_of_who_was_killed() -> None:
+    """Its first asks come while the dispatcher does not know that the former one is gone; it need only wait."""
+    desk = Desk()
+    desk.bring("killed", 1)
+    desk.bring("again", 1)
+    desk.bring("zero", 0)
+    assert not desk.all_of(m.IterationOpened), "the one that was killed would be waited for"
+    desk.wait(6.0, lambda: desk.bring("again", 1))
+    assert next(iter(desk.core.state.iterations.values())).consumers == {0: "zero", 1: "again"}
+
+
+def test_a_job_with_living_readers_is_left_alone() -> None:
+    """Its readers are asked whether they live; when they have said so the state is refused."""
+    desk = Desk()
+    desk.hear("k", m.OpenIteration("k", JOB, 0))
+    desk.bring("new")
+    assert "former readers" in desk.sent(m.ResumeAwaited).missing
+    assert desk.sent(m.Probe)
+    desk.wait(3.0, lambda: desk.hear("k", m.ClientHeartbeat("k", 0, 0, {})))
+    desk.bring("new")
+    assert desk.sent(m.RequestRefused).error == "FailedPreconditionError"
+    assert "k" in desk.core.state.client_iteration
+
+
+def test_a_job_whose_readers_are_gone_makes_way() -> None:
+    """Whether they have closed, or their connection is lost."""
+    desk = Desk()
+    desk.hear("k", m.OpenIteration("k", JOB, 0))
+    desk.bring("new")
+    desk.feed(c.Unreachable("k"))
+    desk.wait(2.0)
+    desk.bring("new")
+    assert desk.sent(m.IterationOpened).iteration == 2001
+    assert [*desk.core.state.iterations] == [2001]
+    desk.hear("new", m.CloseIteration("new", 0, {}))
+    desk.bring("third")
+    assert [*desk.core.state.iterations] == [2002]
+
+
+def test_what_cannot_be_put_together_is_told_to_all() -> None:
+    """Two states of different iterations begin nothing."""
+    desk = Desk()
+    desk.bring("zero", 0)
+    desk.bring("one", 1, seed=12)
+    assert {refused.request for refused in desk.all_of(m.RequestRefused)} == {"zero", "one"}
+    assert not desk.core.state.iterations
+
+
+def test_who_has_not_heard_a_refusal_is_told_again() -> None:
+    """He asks on, alone, and would wait for those who know; after a minute nobody remembers."""
+    desk = Desk()
+    desk.bring("zero", 0)
+    desk.bring("one", 1, seed=12)
+    desk.wait(5.0)
+    desk.commands.clear()
+    desk.bring("one", 1, seed=12)
+    refused = desk.refusal("one")
+    assert refused is not None
+    assert "not of the same iteration" in refused.text
+    assert not desk.core.jobs.incarnations.gatherings
+    desk.wait(60.0)
+    desk.commands.clear()
+    desk.bring("one", 1, seed=12)
+    assert desk.refusal("one") is None
+    assert desk.core.jobs.incarnations.gatherings
+
+
+def test_a_static_part_that_is_over_stays_over_in_the_next_state() -> None:
+    """Who goes on from a state is told which parts need not be read again: nobody makes anything of them any more."""
+    desk = Desk("tcp://w:1")
+    job = replace(JOB, processing_mode="DATA")
+    parts = [m.TaskPart(at, 70 + at, at, (), (), (), ((0, 4),), 4 if at else None) for at in (0, 1)]
+    checkpoint = m.Checkpoint(1, job, "print", 0, 11, 2, m.Reader(), "old", ("old",), (), tuple(parts), 0, ())
+    ask = m.OpenIteration("k", job, 0, resume=m.encode_checkpoint(checkpoint))
+    desk.hear("k", ask)
+    opened = desk.sent(m.IterationOpened)
+    [(task, total)] = opened.totals.items()
+    assert total == 4
+    assert opened.over[task] == m.Origin(1, 71, 1, 11, 2)

@@ -1,0 +1,670 @@
+"""Facts about jobs and the clients that read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.core.dispatcher.hosting import Hosting
+from zmqdata.core.dispatcher.jobs import Jobs
+from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.dispatcher.state.outbox import Outbox, derived
+from zmqdata.core.dispatcher.state.snapshots import snapshot
+from zmqdata.core.dispatcher.state.state import DEPARTED_KEPT
+from zmqdata.splits import IndexSplits, Split
+
+DESCRIPTION = m.DatasetDescription("digest", "print", (IndexSplits(10),), "", None, 10, None, "3.11", "0")
+JOB = m.JobParameters("job", "dataset", "DYNAMIC")
+TIMEOUT, GC, GONE = 15.0, 300.0, 60.0
+Delivered = dict[int, m.Ranges]
+
+
+class Desk:
+    """Jobs of a dispatcher with a registered dataset, and what was decided since last asked."""
+
+    def __init__(self, gc_timeout: float = GC, collects_dynamic: bool = True) -> None:
+        self.out = Outbox(1)
+        self.clients = Roster()
+        hosting = Hosting(self.out, Roster(), self.clients)
+        self.jobs = Jobs(self.out, hosting, self.clients, gc_timeout, GONE, collects_dynamic)
+        self.register("dataset")
+        self.done()
+
+    def done(self) -> list[Any]:
+        self.jobs.hosting.lists.push(0.0)
+        return [one.message if isinstance(one, c.Send) else one for one in self.out.drain()]
+
+    def only(self, kind: type[Any]) -> Any:
+        (found,) = (one for one in self.done() if isinstance(one, kind))
+        return found
+
+    def register(self, name: str, **changes: Any) -> None:
+        self.out.commit(u.RegisterDatasetUpdate(name, structs.replace(DESCRIPTION, **changes)))
+
+    def open(self, client: str, job: m.JobParameters = JOB, repetition: int = 0, now: float = 0.0) -> None:
+        self.jobs.open(client, m.OpenIteration(client, job, repetition), now)
+
+    def beat(self, client: str, delivered: Delivered | None = None, now: float = 0.0, version: int = 0) -> None:
+        self.jobs.heartbeat(client, m.ClientHeartbeat(client, version, 1, delivered or {}), now)
+
+    def go_on(self, client: str, since: float, until: float) -> None:
+        """A client is there all the time, and says so now and then."""
+        for seconds in range(int(since), int(until) + 1):
+            self.beat(client, now=float(seconds))
+
+    def close(self, client: str, delivered: Delivered | None = None, now: float = 0.0) -> None:
+        self.jobs.close(client, m.CloseIteration(client, 1, delivered or {}), now)
+
+    def task(self) -> int:
+        number = self.out.state.next_task
+        self.out.commit(u.CreateTaskUpdate(number, 2000, 1))
+        self.done()
+        return number
+
+
+# --- opening
+
+
+def test_who_comes_late_is_told_which_splits_were_used_up() -> None:
+    """Those of tasks that are over, and those that were forgotten; not those of which something may be made again."""
+    desk = Desk()
+    desk.open("k")
+    over, running = desk.task(), desk.task()
+    given = ((over, Split(0, 0, 4)), (running, Split(0, 4, 6)), (over, Split(0, 6, 7)), (over, Split(0, 9, 9)))
+    for task, split in given:
+        desk.out.commit(u.AssignSplitsUpdate(task, 0, split))
+    desk.out.commit(u.EndTaskUpdate(over, 3))
+    desk.out.commit(u.DeliverUpdate(over, ((0, 3),)))
+    desk.done()
+    desk.open("l")
+    assert desk.only(m.IterationOpened).sources == (m.SourcePart(0, ((0, 4), (6, 7)), 0),)
+
+
+def test_clients_of_a_job_share_its_iterations() -> None:
+    """The first client begins a repetition, later ones join it, a repeated ask joins nothing twice."""
+    desk = Desk()
+    for client, repetition in (("k", 0), ("l", 0), ("l", 0), ("n", 1)):
+        desk.open(client, repetition=repetition)
+    state = desk.out.state
+    assert [iteration.clients for iteration in state.iterations.values()] == [{"k", "l"}, {"n"}]
+    assert len({iteration.seed for iteration in state.iterations.values()}) == 2
+
+
+def test_an_opened_client_gets_the_task_list() -> None:
+    """The answer names client, iteration and tasks."""
+    desk = Desk()
+    desk.open("k")
+    opened = desk.only(m.IterationOpened)
+    ticket = desk.out.ticket(2000)
+    task_list = m.TaskList(0, (), False, None, (m.shown_name("k"),), ticket=ticket)
+    assert ticket > 1 << 32
+    assert (opened.client, opened.iteration, opened.task_list) == ("k", 2000, task_list)
+
+
+def test_an_opened_client_is_told_what_is_gone() -> None:
+    """The answer says how much was delivered before, whether that was all, and whether others read too."""
+    desk = Desk()
+
+    def told(client: str) -> tuple[int, bool, bool]:
+        desk.done()
+        desk.open(client)
+        opened = desk.only(m.IterationOpened)
+        return opened.delivered, opened.finished, opened.shared
+
+    assert told("k") == (0, False, False)
+    task = desk.task()
+    desk.beat("k", {task: ((0, 3),)})
+    assert told("l") == (3, False, True)
+    desk.close("k")
+    desk.close("l")
+    assert told("n") == (3, False, False)
+    desk.out.commit(u.EndTaskUpdate(task, 3))
+    desk.out.commit(u.CloseTaskListUpdate(2000))
+    assert told("n") == (3, True, False)
+
+
+def test_a_job_of_an_unknown_dataset_is_refused() -> None:
+    """Nothing can be read without a pipeline."""
+    desk = Desk()
+    desk.open("k", m.JobParameters("job", "other", "DYNAMIC"))
+    assert desk.only(m.RequestRefused).error == "NotFoundError"
+
+
+def test_what_cannot_be_split_cannot_be_sharded() -> None:
+    """Without splits only mode OFF works; the refusal gives the pipeline's reason."""
+    desk = Desk()
+    desk.register("whole", digest="whole", sources=None, unsplittable="it is a generator")
+    desk.done()
+    desk.open("k", m.JobParameters("job", "whole", "DYNAMIC"))
+    refused = desk.only(m.RequestRefused)
+    assert (refused.error, refused.text) == ("UnimplementedError", "it is a generator")
+    desk.open("k", m.JobParameters("job", "whole", "OFF"))
+    assert desk.only(m.IterationOpened)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"processing_mode": "OFF"}, "processing mode: <DYNAMIC>; got <OFF>"),
+        ({"num_consumers": 2}, "number of consumers: <None>; got <2>"),
+        ({"dataset_id": "other"}, "dataset: <print>; got <another>"),
+    ],
+)
+def test_a_job_name_stands_for_one_job(change: dict[str, Any], text: str) -> None:
+    """A second client with other parameters is refused, with the difference and the remedy."""
+    desk = Desk()
+    desk.register("other", digest="other", fingerprint="another")
+    desk.open("k")
+    desk.done()
+    desk.open("l", structs.replace(JOB, **change))
+    refused = desk.only(m.RequestRefused)
+    assert (refused.error, text in refused.text) == ("InvalidArgumentError", True)
+
+
+# --- reading
+
+
+def test_deliveries_are_written_once() -> None:
+    """A repeated report commits nothing; one that goes on commits what is new; unknown tasks count nothing."""
+    desk = Desk()
+    desk.open("k")
+    task = desk.task()
+    desk.beat("k", {task: ((0, 3),), 1: ((0, 9),)})
+    assert desk.only(c.Commit).update == u.DeliverUpdate(task, ((0, 3),), "k")
+    desk.beat("k", {task: ((0, 3),)})
+    assert [type(one) for one in desk.done()] == [m.ClientHeartbeatAnswered]
+    desk.beat("k", {task: ((0, 5),)})
+    assert desk.only(c.Commit).update == u.DeliverUpdate(task, ((3, 5),), "k")
+
+
+def test_the_last_delivery_settles_a_task() -> None:
+    """When everything of a task was delivered, all clients get a list without it."""
+    desk = Desk()
+    desk.open("k")
+    task = desk.task()
+    desk.out.commit(u.EndTaskUpdate(task, 3))
+    desk.beat("k", {task: ((0, 3),)})
+    assert desk.only(m.TasksChanged).task_list.tasks == ()
+
+
+def test_a_heartbeat_brings_the_list_to_who_lacks_it() -> None:
+    """The list travels only when the client's version is another."""
+    desk = Desk()
+    desk.open("k")
+    desk.jobs.hosting.lists.tell(desk.out.state.iterations[2000])
+    desk.done()
+    desk.beat("k", version=0)
+    assert desk.only(m.ClientHeartbeatAnswered).task_list is None  # it is on its way
+    desk.beat("k", version=0, now=1.0)
+    assert desk.only(m.ClientHeartbeatAnswered).task_list.version == 1
+    desk.beat("k", version=1)
+    assert desk.only(m.ClientHeartbeatAnswered).task_list is None
+
+
+def test_an_unknown_client_is_told_so() -> None:
+    """Its iterator ends with an error instead of waiting for ever."""
+    desk = Desk()
+    desk.beat("k")
+    refused = desk.only(m.RequestRefused)
+    assert (refused.request, refused.error) == ("k", "UnavailableError")
+    assert "Unknown iteration client id k" in refused.text
+
+
+# --- leaving
+
+
+def test_the_last_report_counts() -> None:
+    """A goodbye brings what was not reported, and is answered, also when it is repeated."""
+    desk = Desk()
+    desk.open("k")
+    task = desk.task()
+    desk.close("k", {task: ((0, 2),)})
+    assert [getattr(one, "update", one) for one in desk.done()] == [
+        u.DeliverUpdate(task, ((0, 2),), "k"),
+        u.CloseClientUpdate("k"),
+        m.IterationClosed("k"),
+    ]
+    desk.close("k")
+    assert desk.done() == [m.IterationClosed("k")]
+
+
+def test_a_client_that_left_does_not_come_back() -> None:
+    """A late ask of a client that said goodbye opens nothing; names are remembered for long, not for ever."""
+    desk = Desk()
+    desk.open("k")
+    desk.close("k")
+    desk.done()
+    desk.open("k")
+    assert desk.only(m.RequestRefused)
+    for number in range(DEPARTED_KEPT):
+        desk.open(f"n{number}")
+        desk.close(f"n{number}")
+    desk.done()
+    assert len(desk.out.state.departed) == DEPARTED_KEPT
+
+
+def test_an_anonymous_job_ends_with_its_clients() -> None:
+    """Nobody can join it again."""
+    desk = Desk()
+    desk.open("k", structs.replace(JOB, anonymous=True))
+    desk.close("k")
+    assert desk.out.state.jobs == {}
+
+
+def test_a_named_job_waits_for_clients() -> None:
+    """A job is collected when nobody has read it for long; a client that joins before keeps it."""
+    desk = Desk()
+    desk.open("k")
+    desk.close("k", now=10.0)
+    desk.jobs.collect_unused(10.0 + GC - 1)
+    desk.open("l", now=10.0 + GC - 1)
+    desk.jobs.collect_unused(10.0 + 2 * GC)
+    assert "job" in desk.out.state.jobs
+    desk.close("l", now=1000.0)
+    desk.done()
+    desk.jobs.collect_unused(1000.0 + GC)
+    assert "collected" in desk.only(c.Note).text
+    assert (desk.out.state.jobs, desk.jobs.unused_since) == ({}, {})
+
+
+def test_a_negative_timeout_keeps_jobs_for_ever() -> None:
+    """Neither jobs nor their only clients leave by themselves."""
+    desk = Desk(gc_timeout=-1.0)
+    desk.open("k")
+    desk.jobs.expire(1e9, TIMEOUT)
+    desk.close("k")
+    desk.jobs.collect_unused(1e9)
+    assert "job" in desk.out.state.jobs
+
+
+def test_dynamic_jobs_may_be_kept() -> None:
+    """Where jobs of DYNAMIC mode are not collected, they and their only clients stay, and others leave."""
+    desk = Desk(collects_dynamic=False)
+    desk.open("k")
+    desk.open("l", structs.replace(JOB, name="copies", processing_mode="OFF"))
+    desk.jobs.expire(1e9, TIMEOUT)
+    assert set(desk.out.state.jobs) == {"job"}
+    assert desk.out.state.client_iteration.keys() == {"k"}
+    desk.close("k", now=1e9)
+    desk.jobs.collect_unused(2e9)
+    assert set(desk.out.state.jobs) == {"job"}
+
+
+def test_what_was_collected_is_remembered() -> None:
+    """Of a collected iteration it is remembered what it was, for whoever asks."""
+    desk = Desk(gc_timeout=0.0)
+    desk.open("k", repetition=3)
+    desk.close("k")
+    desk.jobs.collect_unused(0.0)
+    [gone] = desk.jobs.collected
+    assert (gone.repetition, gone.job, gone.finished) == (3, JOB, False)
+
+
+# --- silence
+
+
+def test_a_silent_client_is_given_up_for_the_sake_of_others() -> None:
+    """After the time-out its elements go to the clients that still read."""
+    desk = Desk()
+    desk.open("k")
+    desk.open("l")
+    desk.beat("k", now=0.0)
+    desk.go_on("l", 0.0, TIMEOUT)
+    desk.jobs.expire(TIMEOUT, TIMEOUT)
+    assert desk.out.state.iterations[2000].clients == {"l"}
+
+
+def test_clients_that_fall_silent_together_are_not_given_up() -> None:
+    """Nobody is there to be given what they hold; after the first word of one the others have a whole time-out."""
+    desk = Desk()
+    desk.open("k")
+    desk.open("l")
+    desk.beat("k", now=0.0)
+    desk.jobs.expire(GC - 1, TIMEOUT)
+    assert desk.jobs.absent == {"k", "l"}
+    desk.beat("l", now=GC - 1)
+    assert desk.jobs.absent == set()
+    desk.go_on("l", GC, GC + TIMEOUT)
+    desk.jobs.expire(GC - 1 + TIMEOUT - 0.1, TIMEOUT)
+    assert desk.out.state.iterations[2000].clients == {"k", "l"}
+    desk.jobs.expire(GC - 1 + TIMEOUT, TIMEOUT)
+    assert desk.out.state.iterations[2000].clients == {"l"}
+
+
+def test_the_only_client_may_be_silent_for_hours() -> None:
+    """Nobody else wants its elements, so it may come back, until the job itself is collected."""
+    desk = Desk()
+    desk.open("k")
+    desk.jobs.expire(GC - 1, TIMEOUT)
+    desk.beat("k", now=GC - 1)
+    assert desk.only(m.ClientHeartbeatAnswered)
+    assert desk.jobs.absent == set()
+    desk.jobs.expire(GC + GC - 1, TIMEOUT)
+    assert desk.out.state.client_iteration == {}
+
+
+def test_a_named_job_is_collected_one_time_out_after_its_last_client_was_heard() -> None:
+    """A client that fell silent for good does not keep its job for twice the time."""
+    desk = Desk()
+    desk.open("k")
+    desk.beat("k", now=100.0)
+    desk.jobs.expire(100.0 + GC - 1, TIMEOUT)
+    assert desk.out.state.client_iteration == {"k": 2000}
+    desk.jobs.expire(100.0 + GC, TIMEOUT)
+    assert desk.out.state.jobs == {}
+
+
+def test_the_only_client_of_an_anonymous_job_is_not_waited_for_without_a_connection() -> None:
+    """Silent and unreachable for a minute it is given up with its job, however long jobs are kept."""
+    desk = Desk(gc_timeout=-1.0)
+    desk.open("k", structs.replace(JOB, anonymous=True))
+    desk.clients.lost_contact("k", 20.0)
+    desk.jobs.expire(20.0 + GONE - 1, TIMEOUT)
+    assert desk.out.state.iterations[2000].clients == {"k"}
+    desk.done()
+    desk.jobs.expire(20.0 + GONE, TIMEOUT)
+    assert f"client {m.shown_name('k')} of job job is gone" in desk.only(c.Note).text
+    assert desk.out.state.jobs == {}
+    desk.beat("k", now=100.0)
+    assert desk.only(m.RequestRefused).error == "NotFoundError"
+
+
+def test_a_client_that_workers_hear_is_waited_for() -> None:
+    """It reads on without its dispatcher; once workers do not hear it either, its time begins to run."""
+    desk = Desk()
+    desk.open("k", structs.replace(JOB, anonymous=True))
+    desk.clients.lost_contact("k", 20.0)
+    desk.clients.notice({"k": 1000.0})
+    desk.jobs.expire(1000.0 + GONE - 1, TIMEOUT)
+    assert desk.out.state.iterations[2000].clients == {"k"}
+    desk.jobs.expire(1000.0 + GONE, TIMEOUT)
+    assert desk.out.state.jobs == {}
+
+
+@pytest.mark.parametrize(("anonymous", "unreachable"), [(True, False), (False, True)])
+def test_a_connection_or_a_name_keeps_the_only_client(anonymous: bool, unreachable: bool) -> None:
+    """A connected client may be busy, a named job may be read by others: both wait until the job is collected."""
+    desk = Desk()
+    desk.open("k", structs.replace(JOB, anonymous=anonymous))
+    if unreachable:
+        desk.clients.lost_contact("k", 0.0)
+    desk.jobs.expire(GC - 1, TIMEOUT)
+    assert desk.out.state.iterations[2000].clients == {"k"}
+    desk.jobs.expire(GC, TIMEOUT)
+    assert "k" not in desk.out.state.client_iteration
+
+
+def test_a_newcomer_ends_the_patience_with_a_silent_client() -> None:
+    """Once somebody wants them, the elements of an absent client are free, also in an anonymous job."""
+    desk = Desk()
+    job = structs.replace(JOB, anonymous=True)
+    desk.open("k", job)
+    desk.jobs.expire(TIMEOUT, TIMEOUT)
+    desk.open("l", job, now=20.0)
+    assert desk.out.state.iterations[2000].clients == {"l"}
+
+
+def test_a_client_of_a_collected_job_is_forgotten() -> None:
+    """Its name leaves with the next look at who is silent."""
+    desk = Desk()
+    desk.open("k")
+    desk.out.commit(u.RemoveJobUpdate("job"))
+    desk.jobs.expire(TIMEOUT, TIMEOUT)
+    assert len(desk.clients) == 0
+
+
+def test_a_failed_iteration_is_refused_to_all() -> None:
+    """Who reads a failed iteration hears of it again with each heartbeat, and who joins it at once."""
+    desk = Desk()
+    desk.open("k")
+    desk.jobs.hosting.fail(desk.out.state.iterations[2000], "ValueError", "broken")
+    assert desk.only(m.RequestRefused) == m.RequestRefused("k", "ValueError", "broken")
+    desk.beat("k")
+    assert desk.only(m.RequestRefused).request == "k"
+    desk.open("l")
+    assert desk.only(m.RequestRefused) == m.RequestRefused("l", "ValueError", "broken")
+
+
+# --- leases
+
+
+def test_clients_are_told_their_lease() -> None:
+    """With the opening and with each answer, under the heartbeat's number; who reads alone is told so."""
+    desk = Desk()
+    desk.open("k")
+    assert desk.only(m.IterationOpened).lease == m.Lease(13.5, alone=True)
+    desk.open("l")
+    assert desk.only(m.IterationOpened).lease == m.Lease(13.5)
+    desk.jobs.heartbeat("k", m.ClientHeartbeat("k", 0, 1, {}, beat=4), 1.0)
+    answer = desk.only(m.ClientHeartbeatAnswered)
+    assert (answer.beat, answer.lease) == (4, m.Lease(13.5))
+
+
+def test_who_reads_on_alone_is_not_given_up_when_another_joins() -> None:
+    """A client that workers hear is there, though the dispatcher does not hear it; told that it shares, it counts."""
+    desk = Desk()
+    desk.open("k")
+    desk.jobs.heartbeat("k", m.ClientHeartbeat("k", 0, 0, {}, alone=True), 0.0)
+    desk.clients.notice({"k": 19.0})
+    desk.jobs.expire(20.0, TIMEOUT)
+    desk.open("l", now=20.0)
+    assert desk.out.state.iterations[2000].clients == {"k", "l"}
+    desk.go_on("l", 20.0, 35.0)
+    desk.jobs.expire(35.5, TIMEOUT)  # workers tell up to two seconds late whom they have heard
+    assert desk.out.state.iterations[2000].clients == {"k", "l"}
+    desk.jobs.expire(36.0, TIMEOUT)
+    assert desk.out.state.iterations[2000].clients == {"l"}
+
+
+def test_a_client_that_was_given_up_may_join_again_under_another_name() -> None:
+    """It finds its iteration; once that is gone, and even if the job begins anew, it does not."""
+    desk = Desk(gc_timeout=0.0)
+    desk.open("k")
+    desk.open("l")
+    desk.jobs.expire(16.0, TIMEOUT)
+    desk.done()
+    desk.beat("k", now=17.0)
+    refused = desk.only(m.RequestRefused)
+    assert (refused.given_up, refused.iteration) == (True, 2000)
+    assert not desk.out.state.iterations
+    again = m.OpenIteration("k.1", JOB, 0, iteration=2000)
+    desk.jobs.open("k", again, 18.0)
+    refused = desk.only(m.RequestRefused)
+    assert (refused.error, refused.given_up) == ("NotFoundError", False)
+    desk.open("n", now=18.0)
+    desk.jobs.open("k", again, 19.0)
+    assert desk.only(m.RequestRefused).error == "NotFoundError"
+    desk.jobs.open("k", m.OpenIteration("k.2", JOB, 0, iteration=2001), 20.0)
+    assert desk.out.state.iterations[2001].clients == {"n", "k.2"}
+
+
+def test_who_asks_on_after_it_was_given_up_is_told_which_iteration_it_was_part_of() -> None:
+    """It did not hear that it was let in: under another name it finds its place."""
+    desk = Desk()
+    desk.open("k")
+    desk.open("l", now=14.0)
+    desk.jobs.expire(17.0, TIMEOUT)
+    desk.done()
+    desk.open("k", now=18.0)
+    refused = desk.only(m.RequestRefused)
+    assert (refused.request, refused.given_up, refused.iteration) == ("k", True, 2000)
+
+
+def test_clients_of_a_dispatcher_without_a_journal_are_not_given_up() -> None:
+    """Nobody was given what they hold; there is nothing to join, so they end with an error."""
+    desk = Desk()
+    desk.beat("unknown")
+    refused = desk.only(m.RequestRefused)
+    assert (refused.error, refused.given_up) == ("UnavailableError", False)
+
+
+# --- what is counted
+
+
+def test_repeats_are_written_when_they_grow() -> None:
+    """A client tells how many elements came to it again; an old report changes nothing."""
+    desk = Desk()
+    desk.open("k")
+    for repeats, written in ((0, False), (3, True), (3, False), (2, False), (5, True)):
+        desk.done()
+        desk.jobs.heartbeat("k", m.ClientHeartbeat("k", 0, 0, {}, repeats=repeats), 0.0)
+        assert any(isinstance(one, c.Commit) for one in desk.done()) == written
+    assert desk.out.state.iterations[2000].tally.repeats == {"k": 5}
+
+
+def test_an_audit_outlives_its_job() -> None:
+    """What is collected is remembered with its audit."""
+    desk = Desk(gc_timeout=0.0)
+    desk.open("k")
+    task = desk.task()
+    desk.close("k", {task: ((0, 4),)})
+    desk.jobs.collect_unused(1.0)
+    assert desk.jobs.collected[0].audit["elements"]["delivered"] == 4
+
+
+def test_the_clients_of_a_former_dispatcher_have_one_time_out_to_come_back() -> None:
+    """Who says nothing then is gone for the others; a job without clients is unused from now on."""
+    desk = Desk()
+    for client in ("k", "l"):
+        desk.open(client)
+    desk.out.commit(u.CreateJobUpdate(structs.replace(JOB, name="idle")))
+    restarted = Desk()
+    for update in snapshot(desk.out.state):
+        restarted.out.commit(update)
+    restarted.jobs.resume(1000.0, TIMEOUT)
+    assert restarted.jobs.unused_since == {"idle": 1000.0}
+    restarted.go_on("k", 1000.0, 1000.0 + TIMEOUT)
+    restarted.jobs.expire(999.0 + TIMEOUT, TIMEOUT)
+    assert restarted.out.state.iterations[2000].clients == {"k", "l"}
+    restarted.jobs.expire(1001.0 + TIMEOUT, TIMEOUT)
+    assert restarted.out.state.iterations[2000].clients == {"k"}
+
+
+STEPS = structs.replace(JOB, name="steps", num_consumers=2, finite="drop")
+
+
+def test_a_place_of_a_consumer_is_free_when_its_holder_is_gone() -> None:
+    """Of two clients for one place the second is refused while the first one lives, and follows it afterwards."""
+    desk = Desk()
+
+    def ask(client: str, now: float) -> None:
+        desk.clients.heard(client, client, now)
+        desk.jobs.open(client, m.OpenIteration(client, STEPS, 0, m.Reader(0)), now)
+
+    ask("k", 0.0)
+    assert desk.only(m.IterationOpened).client == "k"
+    ask("l", 0.1)
+    assert desk.out.state.iterations[2000].consumers == {0: "k"}
+    desk.done()
+    desk.close("k", now=0.2)
+    desk.done()
+    ask("l", 0.3)
+    assert desk.only(m.IterationOpened).client == "l"
+    assert desk.out.state.iterations[2000].consumers == {0: "l"}
+
+
+def test_a_consumer_gives_way_to_another_when_it_is_gone_without_a_word() -> None:
+    """Its place is asked about; with its connection lost, the one who asks again reads on there."""
+    desk = Desk()
+
+    def ask(client: str, now: float) -> None:
+        desk.jobs.open(client, m.OpenIteration(client, STEPS, 0, m.Reader(0)), now)
+
+    ask("k", 0.0)
+    desk.clients.lost_contact("k", 1.0)
+    ask("l", 1.1)
+    assert desk.out.state.iterations[2000].consumers == {0: "k"}
+    ask("l", 10.0)
+    assert desk.out.state.iterations[2000].consumers == {0: "l"}
+
+
+# --- from states
+
+
+def brought(client: str, job: m.JobParameters, consumer: int | None = None, seed: int = 11) -> m.OpenIteration:
+    """What a client asks that goes on from a state."""
+    task = m.TaskPart(0, 5, None, (0,), ((Split(0, 0, 4),),), (), ((0, 3),), None)
+    reader = m.Reader(consumer)
+    views = () if consumer is None else (m.View(0, ((0, 0),)),)
+    past = m.Checkpoint(1, job, "print", 0, seed, 0, reader, client, (client,), (), (task,), 3 if views else 0, views)
+    return m.OpenIteration(f"new {client}", job, 0, reader, resume=m.encode_checkpoint(past))
+
+
+def test_a_state_replaces_what_is_left_of_its_job() -> None:
+    """The iteration begins with its past and without those who read before; asking again changes nothing."""
+    desk = Desk()
+    desk.open("k")
+    desk.close("k")
+    desk.done()
+    for _ in range(2):
+        desk.jobs.open("peer", brought("k", JOB), 1.0)
+        opened = desk.only(m.IterationOpened)
+        assert (opened.iteration, opened.seed, opened.delivered) == (2001, 11, 3)
+    assert list(desk.out.state.iterations) == [2001]
+    assert desk.out.state.iterations[2001].clients == {"new k"}
+
+
+def test_consumers_begin_together_from_their_states() -> None:
+    """Nothing begins before the last one has come; then each goes on at its step."""
+    desk = Desk()
+    desk.jobs.open("peer 0", brought("k", STEPS, 0), 0.0)
+    assert desk.only(m.ResumeAwaited)
+    desk.jobs.open("peer 1", brought("l", STEPS, 1), 0.5)
+    assert [one.step for one in desk.done() if isinstance(one, m.IterationOpened)] == [3, 3]
+    assert desk.out.state.iterations[2000].consumers == {0: "new k", 1: "new l"}
+
+
+def test_states_that_do_not_belong_together_are_refused_to_all() -> None:
+    """The job stays as it was."""
+    desk = Desk()
+    for consumer, seed in ((0, 11), (1, 12)):
+        desk.jobs.open(f"peer {consumer}", brought(f"k{consumer}", STEPS, consumer, seed), 0.0)
+    refused = [one for one in desk.done() if isinstance(one, m.RequestRefused)]
+    assert {one.request for one in refused} == {"new k0", "new k1"}
+    assert not desk.out.state.jobs
+
+
+# --- collecting
+
+
+def test_a_promised_order_has_its_seed_from_the_job() -> None:
+    """Seed and number of tasks are those that were asked for, not drawn."""
+    seeds = []
+    for _ in range(2):
+        desk = Desk()
+        desk.open("k", structs.replace(JOB, name="order", num_tasks=3, seed=5))
+        [iteration] = desk.out.state.iterations.values()
+        seeds.append((iteration.seed, iteration.num_shards))
+    assert seeds == [(derived(5, 0), 3)] * 2
+
+
+def test_time_in_which_nobody_was_heard_is_forgiven() -> None:
+    """Clients that were taken for silent then are not given up for it."""
+    desk = Desk()
+    for client in ("k", "l"):
+        desk.open(client)
+    for now in (0.0, 100.0):
+        desk.jobs.listen(now)
+    desk.go_on("l", 100.0, 114.0)
+    desk.jobs.expire(114.0, TIMEOUT)
+    assert desk.out.state.iterations[2000].clients == {"k", "l"}
+
+
+def test_a_save_is_collected_when_it_has_ended() -> None:
+    """So long after its marker is on the disk, and not before."""
+    desk = Desk()
+    desk.out.commit(u.CreateJobUpdate(structs.replace(JOB, name="save", save=m.SaveParameters("/save", "run"))))
+    desk.out.commit(u.CreateIterationUpdate(2000, "save", 0, 7))
+    desk.jobs.collect_unused(5 * GC)
+    assert "save" in desk.out.state.jobs
+    desk.out.commit(u.EndSaveUpdate(2000))
+    desk.jobs.collect_unused(5 * GC)
+    desk.jobs.collect_unused(6 * GC - 1.0)
+    assert "save" in desk.out.state.jobs
+    desk.jobs.collect_unused(6 * GC)
+    assert "save" not in desk.out.state.jobs

@@ -1,0 +1,121 @@
+"""Facts about what the dispatcher tells clients of their leases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zmqdata import messages as m
+from zmqdata.core.dispatcher.lease import SHARE, Leases
+from zmqdata.core.dispatcher.liveness import Member, Roster
+from zmqdata.core.dispatcher.state.tasks import Iteration
+from zmqdata.core.rounds import Rounds
+
+TIMEOUT = 10.0
+
+
+def iteration(mode: str = "DYNAMIC", clients: int = 1, **job: Any) -> Iteration:
+    made = Iteration(1, m.JobParameters("job", "dataset", mode, **job), 0, 1, [])
+    made.clients = {f"client {number}" for number in range(clients)}
+    if made.job.num_consumers is not None:
+        made.rounds = Rounds(made.job.num_consumers)
+    return made
+
+
+@pytest.mark.parametrize("mode", ["DYNAMIC", "DATA", "HINT"])
+@pytest.mark.parametrize(("clients", "alone"), [(1, True), (2, False)])
+def test_clients_are_told_whether_they_are_alone(mode: str, clients: int, alone: bool) -> None:
+    """A lease is a little shorter than the silence after which a client is given up."""
+    assert Leases(TIMEOUT).grant(iteration(mode, clients)) == m.Lease(SHARE * TIMEOUT, alone)
+
+
+def test_consumers_are_never_alone() -> None:
+    """The others of a coordinated job may be away; a single consumer has none."""
+    leases = Leases(TIMEOUT)
+    assert leases.grant(iteration(num_consumers=2)) == m.Lease(SHARE * TIMEOUT)
+    assert leases.grant(iteration("OFF", num_consumers=1)) == m.Lease(SHARE * TIMEOUT, alone=True)
+
+
+def test_where_everybody_gets_everything_nobody_needs_a_lease() -> None:
+    """Copies of the input, and trainers that share a cache, cost nobody anything by being away, but shall be heard."""
+    leases = Leases(TIMEOUT)
+    assert leases.grant(iteration("OFF", 2)) == m.Lease(SHARE * TIMEOUT, free=True)
+    assert leases.grant(iteration(cache=True)) == m.Lease(SHARE * TIMEOUT, free=True)
+
+
+def test_who_believes_to_be_alone_lives_as_long_as_workers_hear_it() -> None:
+    """They tell whom they have heard after a while, and one that has may die; others are given up by their silence."""
+    leases = Leases(TIMEOUT)
+    member = Member("k", b"peer", heard=0.0, noticed=8.0)
+    assert not leases.is_over(member, 19.0)
+    assert leases.is_over(member, 20.0)
+    leases.tells(Roster(), m.WorkerHeartbeat("w", (), (), every=5.0), 8.0)
+    assert not leases.is_over(member, 27.0)
+    assert leases.is_over(member, 28.0)
+    leases.heard(m.ClientHeartbeat("k", 0, 0, {}))
+    assert leases.is_over(member, 10.0)
+    leases.heard(m.ClientHeartbeat("k", 0, 0, {}, alone=True))
+    assert not leases.is_over(member, 17.0)
+    leases.heard(m.ClientHeartbeat("k", 0, 0, {}))
+    leases.forget("k")
+    assert not leases.is_over(member, 17.0)
+
+
+def test_a_new_dispatcher_takes_those_that_share_for_aware() -> None:
+    """The one before has told them; who read alone may not know of the next one."""
+    leases = Leases(TIMEOUT)
+    leases.resume([iteration(clients=2)], 0.0)
+    assert leases.is_over(Member("client 1", b"peer", heard=0.0, noticed=8.0), 10.0)
+    leases = Leases(TIMEOUT)
+    leases.resume([iteration(clients=1)], 0.0)
+    assert not leases.is_over(Member("client 0", b"peer", heard=0.0, noticed=8.0), 10.0)
+
+
+def test_time_in_which_nobody_is_heard_tells_nothing() -> None:
+    """Who has a lease speaks three times while it lasts: if all miss that, they or we are cut off, not dead."""
+    leases, shared = Leases(TIMEOUT), iteration(clients=2)
+    assert leases.spoke(shared, 100.0) == 0.0
+    assert leases.hears(shared, 104.0)
+    assert leases.spoke(shared, 104.0) == 0.0
+    assert not leases.hears(shared, 109.0)
+    assert leases.spoke(shared, 130.0) == 26.0
+    assert leases.hears(shared, 130.0)
+    assert leases.spoke(shared, 130.5) == 0.0
+    leases.forget_iteration(shared.iteration)
+    assert leases.hears(shared, 200.0)
+
+
+def test_who_has_no_lease_may_be_silent_together() -> None:
+    """Clients without one speak as rarely as they like."""
+    leases, copies = Leases(TIMEOUT), iteration("OFF", 2)
+    assert leases.spoke(copies, 0.0) == 0.0
+    assert leases.hears(copies, 100.0)
+    assert leases.spoke(copies, 100.0) == 0.0
+
+
+def test_a_new_dispatcher_listens_from_its_beginning() -> None:
+    """Clients that come back to it late are not dead because the first of them is there."""
+    leases, shared = Leases(TIMEOUT), iteration(clients=2)
+    leases.resume([shared], 50.0)
+    assert leases.spoke(shared, 56.0) == 6.0
+
+
+def test_who_listens_anew_has_missed_nothing() -> None:
+    """What is known to have been lost otherwise is not discounted twice."""
+    leases, shared = Leases(TIMEOUT), iteration(clients=2)
+    leases.spoke(shared, 0.0)
+    assert leases.listen(0.0) == 0.0
+    assert leases.listen(100.0) == 100.0
+    assert leases.hears(shared, 104.0)
+    assert leases.spoke(shared, 104.0) == 0.0
+
+
+def test_where_only_workers_speak_their_pauses_tell_nothing() -> None:
+    """A dead client's job is collected in time: it is not as if nobody were heard between any two heartbeats."""
+    leases = Leases(TIMEOUT)
+    assert leases.listen(0.0) == 0.0
+    leases.tells(Roster(), m.WorkerHeartbeat("w", (), (), every=6.0), 0.0)
+    assert leases.listen(6.0) == 0.0
+    assert leases.listen(17.0) == 0.0
+    assert leases.listen(29.0) == 12.0

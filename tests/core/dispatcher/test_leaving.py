@@ -1,0 +1,103 @@
+"""Facts about who may leave an iteration of which others still hold elements."""
+
+from __future__ import annotations
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.dispatcher.leaving import FEW, Endings
+from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.core.dispatcher.state.tasks import Iteration
+
+JOB = m.JobParameters("job", "dataset", "DYNAMIC")
+
+
+class Room:
+    """An iteration with some readers, and what they are told."""
+
+    def __init__(self, *clients: str) -> None:
+        self.out = Outbox(1)
+        self.clients = Roster()
+        self.endings = Endings(self.out, self.clients)
+        self.iteration = Iteration(7, JOB, 0, 1, 0)
+        self.beats = dict.fromkeys(clients, 0)
+        for client in clients:
+            self.iteration.clients.add(client)
+            self.clients.heard(client, client, 0.0)
+
+    def beat(self, client: str, now: float, done: bool = False) -> list[tuple[str, m.Message]]:
+        self.beats[client] += 1
+        self.clients.heard(client, client, now)
+        beat = m.ClientHeartbeat(client, 0, 0, {}, beat=self.beats[client], done=done)
+        self.endings.take(self.iteration, beat, now)
+        return self.told()
+
+    def told(self) -> list[tuple[str, m.Message]]:
+        return [(one.peer, one.message) for one in self.out.drain() if isinstance(one, c.Send)]
+
+    def tick(self) -> list[tuple[str, m.Message]]:
+        self.endings.tick({7: self.iteration})
+        return self.told()
+
+
+def test_who_reads_on_lets_the_others_go() -> None:
+    """The others are asked for a sign; with the first of one that reads on, who is done may end; it is told once."""
+    room = Room("k", "l", "n")
+    assert room.beat("k", 1.0, done=True) == [("l", m.Probe()), ("n", m.Probe())]
+    assert room.beat("l", 1.1) == [("k", m.MayEnd("k", 1))]
+    assert room.beat("n", 1.2) == []
+
+
+def test_the_last_one_waits() -> None:
+    """Among readers that are all done nobody may go: somebody silent may have held what is missing."""
+    room = Room("k", "l", "dead")
+    room.beat("k", 1.0, done=True)
+    assert room.beat("l", 1.1, done=True) == [("dead", m.Probe())]
+    assert room.beat("k", 1.3, done=True) == []
+    assert room.tick() == []
+
+
+def test_who_gets_more_lets_the_others_go() -> None:
+    """A reader that was done and is given what a dead one held reads on, and the others need not wait."""
+    room = Room("k", "l", "dead")
+    room.beat("k", 1.0, done=True)
+    room.beat("l", 1.1, done=True)
+    assert room.beat("k", 2.0) == [("l", m.MayEnd("l", 1))]
+
+
+def test_a_lost_answer_comes_again() -> None:
+    """Who says again that it is done is told again that it may go, for its newest report."""
+    room = Room("k", "l")
+    room.beat("k", 1.0, done=True)
+    room.beat("l", 1.1)
+    room.beat("k", 1.3, done=True)
+    assert room.beat("l", 2.1) == [("k", m.MayEnd("k", 2))]
+
+
+def test_a_reader_that_workers_hear_stays_too() -> None:
+    """One that is cut off from the dispatcher counts by what workers say, if they heard it since."""
+    room = Room("k", "l")
+    room.clients.notice({"l": 0.9})
+    room.beat("k", 1.0, done=True)
+    assert room.tick() == []
+    room.clients.notice({"l": 1.1})
+    assert room.tick() == [("k", m.MayEnd("k", 1))]
+
+
+def test_who_is_gone_counts_no_more() -> None:
+    """A reader that has left waits for nobody, and an iteration that is gone is forgotten."""
+    room = Room("k", "l")
+    room.beat("k", 1.0, done=True)
+    room.endings.forget("k", room.iteration)
+    assert room.beat("l", 1.1) == []
+    room.beat("k", 1.0, done=True)
+    room.endings.tick({})
+    assert room.beat("l", 1.2) == []
+
+
+def test_many_readers_are_not_asked() -> None:
+    """Of many some one speaks soon by itself; asking all of them for each would be their number squared."""
+    names = [f"k{number}" for number in range(FEW + 1)]
+    room = Room(*names)
+    assert room.beat("k0", 1.0, done=True) == []
+    assert room.beat("k1", 1.1) == [("k0", m.MayEnd("k0", 1))]

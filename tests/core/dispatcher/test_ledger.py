@@ -1,0 +1,223 @@
+"""Facts about taking back splits that nobody has started: who is asked, who waits, what counts."""
+
+from __future__ import annotations
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
+from zmqdata.core.dispatcher.ledger import PATIENCE
+from zmqdata.splits import IndexSplits, Split
+from zmqdata.testing import Transcript
+
+A, B, C = "a", "b", "c"
+
+
+class Pair(Transcript):
+    """A dispatcher whose worker ``a`` has all splits but the first, which ``b`` has used up."""
+
+    core: DispatcherCore
+
+    def __init__(self, *more: str, count: int = 21) -> None:
+        super().__init__(DispatcherCore(1, DispatcherTimes()))
+        description = m.DatasetDescription("d" * 64, "print", (IndexSplits(count),), "", None, -2, None, "3.11", "0")
+        self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
+        for name in (A, B, *more):
+            self.hear(name, m.RegisterWorker(name, f"tcp://{name}:1", (), "3.11", "0", ()))
+        self.hear("k", m.OpenIteration("k", m.JobParameters("job", "dataset", "DYNAMIC"), 0))
+        self.give(B, Split(0, 0, 1))
+        self.give(A, Split(0, 1, count))
+
+    def task(self, worker: str) -> int:
+        return next(task.task for task in self.core.state.tasks.values() if task.worker == worker)
+
+    def ledger(self, worker: str) -> list[Split]:
+        return self.core.state.tasks[self.task(worker)].ledger[0].entries
+
+    def give(self, worker: str, split: Split) -> None:
+        self.core.out.commit(u.AssignSplitsUpdate(self.task(worker), 0, split))
+        self.core.out.drain()
+
+    def want(self, worker: str, have: int | None = None, cut: int = 0, waiting: bool = True) -> None:
+        have = len(self.ledger(worker)) if have is None else have
+        self.hear(worker, m.RequestSplits(worker, self.task(worker), 1, 0, 0, have, cut, waiting))
+
+    def keep(self, entries: int, stop: int, cut: int = 1, worker: str = A) -> None:
+        self.hear(worker, m.SplitsReturned(worker, self.task(worker), 1, 0, cut, entries, stop))
+
+    def given(self) -> list[tuple[object, tuple[Split, ...]]]:
+        return [
+            (command.peer, command.message.splits)
+            for command in self.commands
+            if isinstance(command, c.Send) and isinstance(command.message, m.SplitsAssigned)
+        ]
+
+
+def test_who_has_nothing_left_gets_what_others_have_not_started() -> None:
+    """The holder is asked, its ledger is cut before anybody is told, and the asker gets its share of what came back."""
+    pair = Pair()
+    pair.want(B)
+    assert pair.sent(m.TakeBackSplits) == m.TakeBackSplits(pair.task(A), 1, 0, 1)
+    assert pair.given() == []
+    pair.keep(1, 5)
+    facts = [command.update for command in pair.commands if isinstance(command, c.Commit)]
+    assert facts[0] == u.CutLedgerUpdate(pair.task(A), 0, 1, 1, 5)
+    assert pair.ledger(A) == [Split(0, 1, 5)]
+    assert pair.given() == [(B, (Split(0, 5, 6),))]
+    assert pair.core.taking_back.waiting == {}
+
+
+def test_the_holder_gets_its_share_again() -> None:
+    """What came back is handed out like new splits, to each who asks, once; then comes the end."""
+    pair = Pair(count=9)
+    pair.want(B)
+    pair.keep(0, 0)
+    got = [split for _, splits in pair.given() for split in splits]
+    for _ in range(20):
+        pair.want(A, cut=1)
+        got += [split for _, splits in pair.given() for split in splits]
+        if got[-1].is_end:
+            break
+    assert sorted(index for split in got for index in range(split.start, split.stop)) == list(range(1, 9))
+
+
+def test_an_ask_ahead_of_time_takes_nothing_from_others() -> None:
+    """It has no answer until there is one, or until the source waits."""
+    pair = Pair()
+    pair.want(B, waiting=False)
+    assert pair.commands == []
+    pair.want(B)
+    assert pair.all_of(m.TakeBackSplits)
+
+
+def test_everything_started_means_the_end() -> None:
+    """A holder with nothing to give back is not asked again before it gets more."""
+    pair = Pair(C)
+    pair.want(B)
+    pair.keep(1, 21, cut=0)
+    assert pair.given() == [(B, (Split(0, 21, 21),))]
+    pair.want(C)
+    assert pair.given() == [(C, (Split(0, 21, 21),))]
+
+
+def test_a_holder_that_has_come_to_its_end_is_not_waited_for() -> None:
+    """Its answer is about the ledger before the end, and those who wait get theirs with it."""
+    pair = Pair()
+    pair.want(B)
+    pair.want(A)
+    assert pair.given() == [(A, (Split(0, 21, 21),))]
+    pair.keep(1, 21, cut=0)
+    assert pair.given() == [(B, (Split(0, 21, 21),))]
+
+
+def test_a_holder_that_has_more_by_now_is_waited_for() -> None:
+    """An answer about less than it has says nothing of the rest."""
+    pair = Pair()
+    pair.want(B)
+    pair.keep(0, 1, cut=0)
+    assert pair.given() == []
+
+
+def test_a_holder_that_does_not_answer_is_not_waited_for() -> None:
+    """It is asked again meanwhile; after a second the end is told. What it gives back later it gets again itself."""
+    pair = Pair()
+    pair.want(B)
+    pair.wait(PATIENCE / 2)
+    assert pair.all_of(m.TakeBackSplits)
+    assert pair.given() == []
+    pair.wait(PATIENCE)
+    assert pair.given() == [(B, (Split(0, 21, 21),))]
+    pair.keep(1, 5)
+    assert pair.given() == []
+    pair.want(A, cut=1)
+    assert pair.given()[0][1][0].start == 5
+
+
+def test_all_who_wait_share() -> None:
+    """Two askers wait for one holder; who gets nothing then waits for those that got something."""
+    pair = Pair(C, count=3)
+    pair.want(B)
+    pair.want(C)
+    assert pair.all_of(m.TakeBackSplits) == []  # A was asked just now, and B has started all that it has
+    pair.keep(1, 2)
+    assert pair.given() == [(B, (Split(0, 2, 3),))]
+    pair.wait(0.5)
+    assert pair.sent(m.TakeBackSplits).task == pair.task(B)
+    pair.keep(2, 3, cut=0, worker=B)
+    assert pair.given() == [(C, (Split(0, 3, 3),))]
+
+
+def test_those_that_wait_are_not_looked_at_again_and_again() -> None:
+    """When something comes back, those who wait are answered up to the first for whom nothing is left."""
+    names = [f"idle-{number}" for number in range(20)]
+    pair = Pair(*names, count=3)
+    for name in (B, *names):
+        pair.want(name)
+    asked: list[object] = []
+    grant = pair.core.taking_back._grant
+    pair.core.taking_back._grant = lambda peer, ask, now: (asked.append(peer), grant(peer, ask, now))[1]
+    pair.keep(1, 2)
+    assert asked == [B, names[0]]
+
+
+def test_a_cut_counts_once() -> None:
+    """Repeated, late and senseless reports change nothing."""
+    pair = Pair()
+    pair.want(B)
+    pair.keep(1, 5)
+    pair.want(A, cut=1)
+    ledger = pair.ledger(A)
+    for entries, stop, cut in [(1, 5, 1), (0, 0, 1), (1, 3, 3), (9, 3, 2), (1, 99, 2), (1, 1, 2), (-1, 0, 2)]:
+        pair.keep(entries, stop, cut)
+        assert pair.ledger(A) == ledger
+    pair.hear(A, m.SplitsReturned(A, pair.task(A), 1, 7, 2, 0, 0))
+    pair.hear(A, m.SplitsReturned(A, pair.task(A), 2, 0, 2, 0, 0))
+    pair.hear(B, m.SplitsReturned(B, pair.task(A), 1, 0, 2, 0, 0))
+    pair.hear(B, m.SplitsReturned(B, 99, 1, 0, 2, 0, 0))
+    assert pair.ledger(A) == ledger
+
+
+def test_a_cut_that_was_not_heard_of_is_asked_for() -> None:
+    """An ask that knows of a later cut shows that the report was lost; one that knows of fewer is late."""
+    pair = Pair()
+    pair.want(A, have=1, cut=1)
+    assert pair.sent(m.TakeBackSplits).cut == 1
+    assert pair.given() == []
+    pair.keep(1, 5)
+    pair.want(A, have=1, cut=0)
+    assert pair.commands == []
+
+
+def test_a_new_attempt_counts_from_the_beginning() -> None:
+    """Its worker knows nothing of earlier cuts; who lost its task waits no more."""
+    pair = Pair(C)
+    pair.keep(1, 5)
+    pair.want(B)
+    pair.hear(A, m.WorkerStopped(A))
+    task = next(task for task in pair.core.state.tasks.values() if task.ledger[0].entries[:1] == [Split(0, 1, 5)])
+    assert (task.attempt, task.cuts) == (2, {})
+    pair.want(C, have=0)
+    pair.hear(B, m.WorkerStopped(B))
+    pair.wait(1.0)
+    assert B not in {waiting.peer for alike in pair.core.taking_back.waiting.values() for waiting in alike.values()}
+
+
+def test_no_other_repetition_is_touched() -> None:
+    """Who is in a later repetition has passed the end of this one, whatever it has skipped."""
+    pair = Pair()
+    pair.give(A, Split(1, 0, 5))
+    pair.want(B)
+    assert pair.given() == [(B, (Split(0, 0, 0),))]
+
+
+def test_nothing_is_remembered_of_tasks_that_are_gone() -> None:
+    """Neither who waited nor what was started."""
+    pair = Pair()
+    pair.want(B)
+    pair.keep(1, 5)
+    state = pair.core.state
+    pair.core.out.commit(u.RemoveJobUpdate("job"))
+    pair.core.hosting.placement.facts.clear()
+    assert state.tasks == {}
+    pair.wait(1.0)
+    assert (pair.core.taking_back.started, pair.core.taking_back.waiting) == ({}, {})

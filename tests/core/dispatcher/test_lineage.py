@@ -1,0 +1,154 @@
+"""Facts about what the next host of a task is told, and what is believed of hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.core.dispatcher.lineage import StateKeeping, contradiction, definition_of
+from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.ranges import RangeSet
+from zmqdata.decisions import Decision
+from zmqdata.splits import IndexSplits, Split
+
+
+class Kept:
+    """A task of a job, hosted by worker ``w``, with a ledger of nine entries of which each gives ten elements."""
+
+    def __init__(self, mode: str = "DYNAMIC", **job: Any) -> None:
+        self.out = Outbox(1)
+        self.keeping = StateKeeping(self.out)
+        description = m.DatasetDescription("digest", "print", (IndexSplits(9),), "", None, -2, None, "3.11", "0")
+        self.out.commit(u.RegisterDatasetUpdate("dataset", description))
+        self.out.commit(u.CreateJobUpdate(m.JobParameters("job", "dataset", mode, **job)))
+        self.out.commit(u.CreateIterationUpdate(2000, "job", 0, 7))
+        self.out.commit(u.CreateTaskUpdate(self.out.state.next_task, 2000, 8))
+        self.out.commit(u.HostTaskUpdate(self.task.task, 1, "w"))
+        for number in range(9 if self.task.ledger else 0):
+            self.out.commit(u.AssignSplitsUpdate(self.task.task, 0, Split(0, number, number + 1)))
+        self.out.drain()
+
+    @property
+    def task(self) -> Task:
+        return next(iter(self.out.state.tasks.values()))
+
+    @property
+    def iteration(self) -> Iteration:
+        return self.out.state.iterations[2000]
+
+    def tell(self, number: int, worker: str = "w", attempt: int = 1) -> bool:
+        """The host tells a state that needs the entries of what follows; whether it is committed."""
+        needs = (number // 10,) if self.task.ledger else ()
+        state = m.TaskState(number, b"state", needs)
+        self.keeping.take(worker, m.StateTaken(worker, self.task.task, attempt, state), 0.0)
+        return c.Commit(u.TakeStateUpdate(self.task.task, state)) in self.out.drain()
+
+    def deliver(self, *ranges: tuple[int, int]) -> None:
+        self.out.commit(u.DeliverUpdate(self.task.task, ranges))
+
+    def definition(self, *taken: tuple[int, int]) -> m.TaskDefinition:
+        return definition_of(self.task, self.iteration, "digest", RangeSet(taken))
+
+    def contradiction(self, total: int, *taken: tuple[int, int]) -> str:
+        return contradiction(self.task, self.iteration, RangeSet(taken), total)
+
+
+def test_states_of_the_present_host_are_committed() -> None:
+    """Nobody else's, nor those of an older attempt, of a task that nobody knows, or older than the last."""
+    kept = Kept()
+    assert kept.tell(30)
+    assert not kept.tell(40, worker="v")
+    assert not kept.tell(40, attempt=0)
+    assert not kept.tell(20)
+    assert kept.tell(40)
+    kept.keeping.take("w", m.StateTaken("w", 1, 1, m.TaskState(50, b"", (5,))), 0.0)
+    assert kept.out.drain() == []
+
+
+def test_decisions_of_the_present_host_are_kept_for_the_next() -> None:
+    """The answer says from which of them on they are needed. An older attempt has no answer."""
+    kept = Kept()
+    decided = (Decision("/0", 0, 9, (4,)), Decision("/0", 9, 12))
+    kept.keeping.decide("w", m.ElementsDecided("w", kept.task.task, 0, 4, 0, decided), 0.0)
+    assert kept.out.drain() == []
+    kept.keeping.decide("w", m.ElementsDecided("w", kept.task.task, 1, 5, 0, decided), 0.0)
+    assert c.Send("w", m.DecisionsKept(kept.task.task, 1, 5, needed=0)) in kept.out.drain()
+    assert kept.definition().decisions == decided
+    kept.out.commit(u.TakeStateUpdate(kept.task.task, m.TaskState(10, b"", (1,), 1)))
+    kept.deliver((0, 10))
+    kept.out.drain()
+    kept.keeping.decide("w", m.ElementsDecided("w", kept.task.task, 1, 6, 1, decided[1:]), 0.0)
+    assert c.Send("w", m.DecisionsKept(kept.task.task, 1, 6, needed=1)) in kept.out.drain()
+
+
+def test_copies_are_not_continued() -> None:
+    """A copy (OFF) that is lost is over, so where it was does not matter; a coordinated one goes on."""
+    assert not Kept("OFF").tell(30)
+    assert Kept("OFF", num_consumers=2).tell(30)
+
+
+def test_a_new_host_gets_the_last_state_and_the_entries_for_it() -> None:
+    """And the ones from which clients can go on who have not handed out all they have. Entries keep their numbers."""
+    kept = Kept()
+    for number in (10, 30, 50):
+        kept.tell(number)
+    kept.deliver((0, 35))
+    assert ([state.number for state in kept.task.states], kept.task.ledger[0].base) == ([30, 50], 3)
+    definition = kept.definition((0, 35), (35, 55))
+    assert [state.number for state in definition.states] == [30, 50]
+    assert (definition.bases, definition.ledger[0][0], len(definition.ledger[0])) == ((3,), Split(0, 3, 4), 6)
+    assert (definition.skip, definition.delivered) == (((0, 55),), 35)
+
+
+def test_a_host_that_must_begin_at_the_beginning_gets_all_entries() -> None:
+    """A state further on is for what comes after the hole."""
+    kept = Kept()
+    kept.tell(30)
+    definition = kept.definition((3, 40))
+    assert (definition.bases, len(definition.ledger[0])) == ((0,), 9)
+    assert [state.number for state in definition.states] == [30]
+
+
+def test_a_shared_cache_goes_on_from_the_newest_state() -> None:
+    """What fell out of everybody's window is not made again."""
+    kept = Kept(cache=True)
+    kept.tell(30)
+    definition = kept.definition((3, 4), (38, 40))
+    assert (definition.skip, [state.number for state in definition.states]) == (((0, 40),), [30])
+
+
+def test_what_is_settled_needs_nothing() -> None:
+    """Neither states nor entries are kept of a task all of which was delivered; entries are numbered on."""
+    kept = Kept()
+    kept.tell(30)
+    kept.out.commit(u.EndTaskUpdate(kept.task.task, 60))
+    kept.deliver((0, 60))
+    assert (kept.task.states, kept.task.ledger[0].entries) == ([], [])
+    assert kept.task.ledger[0].length == 9
+
+
+def test_an_end_before_what_was_there_is_a_contradiction() -> None:
+    """A task that is made again must come to the same elements; the text says what may have kept it from that."""
+    kept = Kept()
+    assert kept.contradiction(60, (0, 60)) == ""
+    assert "ended after 50 elements when it was made again; 60 were there before" in kept.contradiction(50, (55, 60))
+    assert "random_map" in kept.contradiction(50, (55, 60))
+    kept.out.commit(u.EndTaskUpdate(kept.task.task, 70))
+    assert kept.contradiction(70) == ""
+    assert "after 70 elements the first time, and after 71 when" in kept.contradiction(71)
+
+
+def test_rounds_that_were_passed_were_there() -> None:
+    """In a coordinated job the consumer that is furthest counts."""
+    kept = Kept(num_consumers=2)
+    for update in (
+        u.CreateViewUpdate(2000, ((kept.task.task, 0),)),
+        u.ExtendHorizonUpdate(2000, 10),
+        u.PassStepsUpdate(2000, 1, 6),
+    ):
+        kept.out.commit(update)
+    assert kept.contradiction(6) == ""
+    assert "ended after 5 rounds when it was made again; 6 were there" in kept.contradiction(5)

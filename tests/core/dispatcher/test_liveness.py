@@ -1,0 +1,121 @@
+"""Facts about who counts as alive."""
+
+from __future__ import annotations
+
+from zmqdata.core.dispatcher.liveness import Hearing, Roster
+
+
+def test_who_speaks_is_alive() -> None:
+    """A peer is known from its first word until it is removed, and reached where it spoke from."""
+    roster = Roster()
+    roster.heard("a", "peer", 1.0)
+    assert ("a" in roster, len(roster), roster.peer("a")) == (True, 1, "peer")
+    roster.remove("a")
+    roster.remove("a")
+    assert ("a" in roster, len(roster), roster.peer("a")) == (False, 0, None)
+
+
+def test_several_may_speak_through_one_connection() -> None:
+    """They are counted, and one that goes leaves the others their connection."""
+    roster = Roster()
+    for name in ("a", "b", "b"):
+        roster.heard(name, "peer", 1.0)
+    assert (roster.num_of("peer"), roster.num_of("nobody")) == (2, 0)
+    roster.remove("a")
+    roster.lost_contact("peer", 2.0)
+    assert [member.name for member in roster.disconnected(9.0, 1.0)] == ["b"]
+    roster.heard("b", "other", 10.0)
+    assert (roster.num_of("peer"), roster.num_of("other")) == (0, 1)
+
+
+def test_who_was_only_heard_of_is_expected() -> None:
+    """A peer that somebody else knew is a member without an address, and lost if it says nothing for long enough."""
+    roster = Roster()
+    roster.expect("a", 10.0, 5.0)
+    roster.heard("b", 2, 10.0)
+    assert ("a" in roster, roster.peer("a"), len(roster), roster.num_present) == (True, None, 2, 1)
+    assert roster.disconnected(16.0, 1.5) == []
+    assert [member.name for member in roster.disconnected(16.5, 1.5)] == ["a"]
+    roster.heard("a", 1, 17.0)
+    assert (roster.peer("a"), roster.num_present, roster.disconnected(99.0, 1.5)) == (1, 2, [])
+
+
+def test_silence_is_counted_from_the_last_word() -> None:
+    """Whoever was not heard for so long is silent."""
+    roster = Roster()
+    roster.heard("a", 1, 0.0)
+    roster.heard("b", 2, 0.0)
+    roster.heard("b", 2, 3.0)
+    assert [member.name for member in roster.silent(4.0, 2.0)] == ["a"]
+
+
+def test_a_lost_connection_is_counted_from_when_it_was_first_noticed() -> None:
+    """Without a connection for long enough a peer is disconnected; a word from it mends that."""
+    roster = Roster()
+    roster.heard("a", 1, 0.0)
+    roster.lost_contact(1, 1.0)
+    roster.lost_contact(1, 2.0)
+    roster.lost_contact("nobody", 2.0)
+    assert [member.name for member in roster.disconnected(2.5, 1.5)] == ["a"]
+    roster.heard("a", 1, 3.0)
+    assert roster.disconnected(9.0, 1.5) == []
+
+
+def test_a_peer_that_speaks_from_elsewhere_is_reached_there() -> None:
+    """After a change of connection the old one says nothing about the peer."""
+    roster = Roster()
+    roster.heard("a", "old", 0.0)
+    roster.heard("a", "new", 1.0)
+    roster.lost_contact("old", 1.0)
+    assert roster.peer("a") == "new"
+    assert roster.disconnected(9.0, 1.0) == []
+
+
+def test_a_sign_of_life_may_come_from_others() -> None:
+    """What others hear of a peer counts as a sign, not as a word; nobody is made known by it."""
+    roster = Roster()
+    roster.heard("a", 1, 1.0)
+    roster.notice({"a": 5.0, "b": 5.0})
+    (member,) = roster.silent(4.0, 3.0)
+    assert (member.sign, "b" in roster) == (5.0, False)
+    roster.forgive(2.0, 9.0)
+    assert member.sign == 7.0
+    roster.heard("a", 1, 9.0)
+    assert member.sign == 9.0
+
+
+def test_time_in_which_nobody_listened_is_forgiven() -> None:
+    """Our own pause shortens every silence and every disconnection by as much."""
+    roster = Roster()
+    roster.heard("a", 1, 0.0)
+    roster.heard("b", 2, 0.0)
+    roster.lost_contact(1, 0.0)
+    roster.forgive(10.0, 11.0)
+    assert roster.silent(11.0, 2.0) == []
+    assert roster.disconnected(11.0, 2.0) == []
+
+
+def test_those_asked_longest_ago_are_asked_first() -> None:
+    """At most so many at a time, so that each of the silent has its turn; who has just spoken is not asked."""
+    roster = Roster()
+    for number, name in enumerate("abcd"):
+        roster.heard(name, name, float(number))
+    asked = [[member.name for member in roster.doubtful(now, 2.0, 2)] for now in (4.0, 4.5, 5.0, 5.5)]
+    assert asked == [["a", "b"], ["c", "a"], ["d", "b"], ["a", "c"]]
+
+
+def test_forgiven_silence_does_not_hide_that_of_others() -> None:
+    """However much is forgiven to whom, nobody counts as heard in the future, and the others are found."""
+    roster = Roster()
+    roster.heard("a", 1, 0.0)
+    roster.heard("b", 2, 1.0)
+    roster.forgive(50.0, 10.0, ["a"])
+    assert [member.name for member in roster.silent(12.0, 5.0)] == ["b"]
+    assert [member.name for member in roster.silent(15.0, 5.0)] == ["b", "a"]
+def test_who_hears_nobody_for_long_is_cut_off_itself() -> None:
+    """How long nobody spoke is told once somebody does; before the first word nobody is missed."""
+    hearing = Hearing(patience=5.0)
+    assert not hearing.is_deaf(100.0)
+    assert [hearing.heard(now) for now in (100.0, 104.0)] == [0.0, 0.0]
+    assert (hearing.is_deaf(108.0), hearing.is_deaf(109.0)) == (False, True)
+    assert [hearing.heard(now) for now in (120.0, 121.0)] == [16.0, 0.0]

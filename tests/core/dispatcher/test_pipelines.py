@@ -1,0 +1,176 @@
+"""Facts about parts of pipelines at the dispatcher."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.core.dispatcher import pipelines
+from zmqdata.core.dispatcher.pipelines import ABANDONED_AFTER, UNUSED_FOR, Parts
+from zmqdata.core.dispatcher.state.outbox import Outbox
+
+ONE, TWO = "1" * 64, "2" * 64
+
+
+class Shelf:
+    """Parts of a dispatcher, and what was decided since last asked."""
+
+    def __init__(self) -> None:
+        self.out = Outbox(1)
+        self.parts = Parts(self.out)
+
+    def done(self) -> list[Any]:
+        return [one.message if isinstance(one, c.Send) else one for one in self.out.drain()]
+
+    def store(self, offset: int, content: bytes = b"12345", size: int = 10, **others: Any) -> list[Any]:
+        peer, digest = others.get("peer", "k"), others.get("digest", ONE)
+        self.parts.store_piece(peer, m.StorePiece(f"r-{peer}", digest, size, offset, content), others.get("now", 0.0))
+        return self.done()
+
+    def kept(self, have: int, now: float = 0.0, **fields: Any) -> list[Any]:
+        self.parts.kept(c.PieceKept(fields.pop("digest", ONE), have, **fields), now)
+        return self.done()
+
+
+def test_pieces_are_written_in_their_order() -> None:
+    """Each that follows is given to the shell; the client hears how much is kept when it is."""
+    shelf = Shelf()
+    assert shelf.store(0) == [c.KeepPiece(ONE, 10, 0, b"12345")]
+    assert shelf.store(5) == [c.KeepPiece(ONE, 10, 5, b"12345")]
+    assert shelf.kept(5) == [m.PieceStored("r-k", ONE, 5)]
+    assert shelf.kept(10) == [m.PieceStored("r-k", ONE, 10)]
+    assert shelf.parts.missing([m.Part(ONE, 10)]) is None
+    assert shelf.store(0) == [m.PieceStored("r-k", ONE, 10)]
+
+
+def test_a_piece_that_does_not_follow_is_answered_with_what_is_kept() -> None:
+    """It was sent twice, or one before it was lost: the client goes on from there."""
+    shelf = Shelf()
+    assert shelf.store(5) == [m.PieceStored("r-k", ONE, 0)]
+    shelf.store(0)
+    assert shelf.store(0) == []  # answered when it is written
+    assert shelf.kept(5) == [m.PieceStored("r-k", ONE, 5)]
+    assert shelf.store(0) == [m.PieceStored("r-k", ONE, 5)]
+
+
+def test_only_so_many_parts_are_sent_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is refused, whether its piece comes or it is asked for, until one of them is whole."""
+    monkeypatch.setattr(pipelines, "MOST_UPLOADS", 1)
+    shelf = Shelf()
+    shelf.store(0)
+    [refusal] = shelf.store(0, digest=TWO)
+    assert refusal.error == "ResourceExhaustedError"
+    shelf.parts.ask_for("k", "r", m.Part(TWO, 10), 0.0)
+    assert [one.error for one in shelf.done()] == ["ResourceExhaustedError"]
+    assert shelf.store(5) == [c.KeepPiece(ONE, 10, 5, b"12345")]
+    shelf.kept(10)
+    assert shelf.store(0, digest=TWO) == [c.KeepPiece(TWO, 10, 0, b"12345")]
+
+
+def test_two_clients_send_one_part_together() -> None:
+    """Whoever is first with a piece has it written; both are told."""
+    shelf = Shelf()
+    shelf.store(0)
+    assert shelf.store(0, peer="l") == []
+    assert shelf.kept(5) == [m.PieceStored("r-k", ONE, 5), m.PieceStored("r-l", ONE, 5)]
+    shelf.store(5, peer="l")
+    assert shelf.kept(10) == [m.PieceStored("r-l", ONE, 10)]
+
+
+def test_an_upload_goes_on_where_it_ended() -> None:
+    """Another client, or another dispatcher on the same folder, asks for the rest only."""
+    shelf = Shelf()
+    shelf.parts.found([TWO], {ONE: 5})
+    shelf.parts.ask_for("k", "r", m.Part(ONE, 10), 0.0)
+    assert shelf.done() == [m.RequestPart("r", ONE, 5)]
+    assert shelf.store(5) == [c.KeepPiece(ONE, 10, 5, b"12345")]
+    assert shelf.parts.missing([m.Part(TWO, 3), m.Part(ONE, 10)]) == m.Part(ONE, 10)
+
+
+def test_a_part_with_other_bytes_begins_anew() -> None:
+    """The client hears that nothing is kept."""
+    shelf = Shelf()
+    shelf.store(0, b"1234567890")
+    note, told = shelf.kept(0, broken=True)
+    assert "other bytes" in note.text
+    assert told == m.PieceStored("r-k", ONE, 0)
+    assert shelf.store(0) == [c.KeepPiece(ONE, 10, 0, b"12345")]
+
+
+def test_a_full_disk_is_told_to_all_who_send() -> None:
+    """The error has the shell's words and a remedy; what there is of the part is removed, and may be sent again."""
+    shelf = Shelf()
+    shelf.store(0)
+    shelf.store(0, peer="l")
+    note, one, other, drop = shelf.kept(0, error="No space left on device: /disk")
+    assert note.level == "error"
+    assert (one.request, other.request, drop) == ("r-k", "r-l", c.DropPipeline(ONE))
+    assert one.error == "ResourceExhaustedError"
+    assert "No space left on device: /disk" in one.text
+    assert "--work-dir" in one.text
+    assert shelf.kept(5) == []
+    assert shelf.store(0) == [c.KeepPiece(ONE, 10, 0, b"12345")]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"digest": "../x"},
+        {"content": b""},
+        {"content": bytes(m.MOST_PIECE_BYTES + 1), "size": 1 << 30},
+        {"offset": 6},
+        {"size": 4},
+    ],
+)
+def test_impossible_pieces_are_refused(fields: dict[str, Any]) -> None:
+    """Nothing of them is written."""
+    shelf = Shelf()
+    (refused,) = shelf.store(**{"offset": 0, **fields})
+    assert refused.error == "InvalidArgumentError"
+
+
+def test_a_part_has_one_size() -> None:
+    """A peer that says otherwise later is refused."""
+    shelf = Shelf()
+    shelf.store(0)
+    (refused,) = shelf.store(5, size=11)
+    assert "part of 10 bytes" in refused.text
+
+
+def test_workers_get_pieces_of_whole_parts_only() -> None:
+    """Of any other part they hear that it is lost."""
+    shelf = Shelf()
+    shelf.parts.found([ONE], {TWO: 5})
+    shelf.parts.request_piece("w", m.RequestPiece("w", ONE, 5), 0.0)
+    shelf.parts.request_piece("w", m.RequestPiece("w", TWO, 0), 0.0)
+    send, lost = shelf.done()
+    assert send == c.SendPiece("w", ONE, 5)
+    assert (lost.content, "lost a part" in lost.reason) == (b"", True)
+    shelf.parts.lost(ONE)
+    assert shelf.parts.missing([m.Part(ONE, 10)]) is not None
+
+
+def test_parts_leave_long_after_their_last_dataset() -> None:
+    """A part that a dataset has stays; others go after a while, abandoned uploads too."""
+    shelf = Shelf()
+    shelf.parts.found([ONE, TWO], {})
+    description = m.DatasetDescription("0" * 64, "", None, "", None, 1, None, "3.11", "0", (m.Part(ONE, 10),))
+    shelf.out.commit(u.RegisterDatasetUpdate("x", description, False))
+    shelf.store(0, digest="3" * 64)
+    for now in (0.0, UNUSED_FOR - 1):
+        shelf.done()
+        shelf.parts.collect_unused(now, UNUSED_FOR)
+    assert shelf.done() == [c.DropPipeline("3" * 64)]
+    assert ABANDONED_AFTER < UNUSED_FOR
+    shelf.parts.collect_unused(UNUSED_FOR, UNUSED_FOR)
+    assert shelf.done() == [c.DropPipeline(TWO)]
+    shelf.out.commit(u.RemoveDatasetUpdate("x"))
+    shelf.done()
+    for now in (UNUSED_FOR + 1, 2 * UNUSED_FOR + 1):
+        shelf.parts.collect_unused(now, UNUSED_FOR)
+    assert shelf.done() == [c.DropPipeline(ONE)]
+    assert shelf.parts.stored == set()

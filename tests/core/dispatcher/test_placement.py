@@ -1,0 +1,164 @@
+"""Tests of ``zmqdata.core.dispatcher.placement``."""
+
+from __future__ import annotations
+
+from zmqdata import updates as u
+from zmqdata.core.dispatcher.placement import MOST_SENT_AGAIN, Placement, WorkerFacts
+from zmqdata.core.dispatcher.state.state import DispatcherState
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.messages import DatasetDescription, JobParameters
+from zmqdata.splits import IndexSplits
+
+
+class Listed:
+    """Places by the order of a list of addresses."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses = addresses
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def index(self, address: str) -> int | None:
+        return self.addresses.index(address) if address in self.addresses else None
+
+
+def placed(*names: str, places: Listed | None = None, colocated: bool = False) -> Placement:
+    placement = Placement(places, colocated)
+    for name in names:
+        placement.add(name, WorkerFacts(name, (), "3.11"))
+    return placement
+
+
+def iteration(mode: str = "DYNAMIC", target: str = "AUTO", **local_workers: tuple[str, ...]) -> Iteration:
+    job = JobParameters("job", "dataset", mode, target_workers=target)
+    return Iteration(2000, job, 0, 7, [], local_workers=dict(local_workers), clients=set(local_workers))
+
+
+def task(shard: int | None = None) -> Task:
+    return Task(4000, 2000, 1, [], shard=shard)
+
+
+def test_without_a_list_there_are_no_shards() -> None:
+    """Any worker is the place of a task that has no static part, and of no static part."""
+    placement = placed("a")
+    assert placement.num_shards == 0
+    assert placement.is_place_of(task(), "a")
+    assert not placement.is_place_of(task(0), "a")
+
+
+def test_a_worker_is_the_place_of_its_part() -> None:
+    """The n-th configured worker is the place of shard n."""
+    placement = placed("a", "b", places=Listed("a", "b", "c"))
+    assert placement.num_shards == 3
+    assert [placement.is_place_of(task(shard), "b") for shard in range(3)] == [False, True, False]
+
+
+def test_the_least_busy_worker_is_the_best() -> None:
+    """A task goes to the worker with the fewest tasks that may host it."""
+    placement = placed("a", "b")
+    placement.take("a", task(), iteration())
+    assert placement.best(task(), iteration()) == "b"
+    placement.drop("a", 4000)
+    placement.take("b", task(), iteration())
+    assert placement.best(task(), iteration()) == "a"
+    assert placed().best(task(), iteration()) is None
+
+
+def test_local_jobs_stay_local() -> None:
+    """A LOCAL job is hosted by the workers beside its clients, and each client reads its own."""
+    placement = placed("a", "b", "c")
+    local = iteration(target="LOCAL", k=("a",), l=("b",))
+    assert [placement.may_host(name, local) for name in "abc"] == [True, True, False]
+    assert placement.hosts(local) == 2
+    assert [placement.reader("k", local)(name) for name in "abc"] == [True, False, False]
+    assert placement.reader("k", local)("gone")
+
+
+def test_a_local_shard_waits_for_its_worker() -> None:
+    """A static part that is read locally goes to its own worker or to none."""
+    placement = placed("a", "b", places=Listed("a", "b"), colocated=True)
+    static = iteration("DATA", k=("a",), l=("b",))
+    assert placement.stays(task(1), static)
+    assert placement.best(task(1), static) == "b"
+    placement.remove("b")
+    assert placement.best(task(1), static) is None
+    assert placement.best(task(1), iteration("DATA", target="ANY")) == "a"
+
+
+def test_a_worker_forgets_a_task() -> None:
+    """With a task go its leases; one that was never here changes nothing."""
+    placement = Placement()
+    placement.add("a", WorkerFacts("a", (), "3.11", tasks={1}, leases={1: {0: (1, 0.0)}}))
+    placement.drop("a", 1)
+    placement.drop("a", 2)
+    placement.drop("gone", 1)
+    assert (placement.facts["a"].tasks, placement.facts["a"].leases) == (set(), {})
+
+
+def test_workers_of_a_former_dispatcher_are_taken_over() -> None:
+    """Their facts are those that were written, with the tasks that they host and that are not settled."""
+    state = DispatcherState()
+    description = DatasetDescription("digest", "print", (IndexSplits(10),), "", None, -2, None, "3.11", "0")
+    for update in (
+        u.AddWorkerUpdate("w", "tcp://w:1", ("GPU",), "3.11"),
+        u.RegisterDatasetUpdate("dataset", description),
+        u.CreateJobUpdate(JobParameters("job", "dataset", "DYNAMIC")),
+        u.CreateIterationUpdate(2000, "job", 0, 7),
+        u.CreateTaskUpdate(4000, 2000, 8),
+        u.CreateTaskUpdate(4001, 2000, 8),
+        u.HostTaskUpdate(4000, 1, "w"),
+        u.HostTaskUpdate(4001, 1, "w"),
+        u.RemoveTaskUpdate(4001),
+    ):
+        state.apply(update)
+    placement = Placement()
+    placement.restore(state)
+    assert placement.facts == {"w": WorkerFacts("tcp://w:1", ("GPU",), "3.11", tasks={4000})}
+
+
+def shared(placement: Placement, *hosts: str) -> Iteration:
+    """An iteration with a fixed number of tasks, each at one of these hosts, or at none."""
+    job = JobParameters("job", "dataset", "DYNAMIC", num_tasks=len(hosts))
+    tasks = {number: Task(number, 2000, 1, [], worker=name) for number, name in enumerate(hosts)}
+    return Iteration(2000, job, 0, 7, [], tasks=tasks, running=len(hosts))
+
+
+def test_orphans_are_shared_evenly() -> None:
+    """A worker takes no more of them than leaves as many for each of the others."""
+    placement = placed("a", "b", "c")
+    found = shared(placement, "", "", "", "", "a", "a", "a")
+    orphans = [one for one in found.live_tasks if not one.worker]
+    assert [one.task for one in placement.share_of("b", found, orphans)] == [0, 1, 2]
+    assert placement.share_of("a", found, orphans) == []
+
+
+def test_orphans_that_have_come_to_their_end_are_shared_too() -> None:
+    """Somebody has to make again what was not delivered of them."""
+    placement = placed("a", "b")
+    found = shared(placement, "", "", "", "")
+    for number in (0, 1, 2):
+        found.tasks[number].total, found.running = 9, 1
+    assert [one.task for one in placement.share_of("b", found, list(found.live_tasks))] == [0, 1]
+    for number in (0, 1):
+        found.tasks[number].worker = "b"
+    assert [one.task for one in placement.share_of("a", found, list(found.live_tasks)[2:])] == [2, 3]
+
+
+def test_a_newcomer_takes_from_those_who_have_most() -> None:
+    """So many that nobody has two more than another, and none of a task that has come to its end."""
+    placement = placed("a", "b", "c")
+    found = shared(placement, "a", "a", "a", "a", "b", "b")
+    assert [one.worker for one in placement.share_of("c", found, [])] == ["a", "a"]
+    found.tasks[3].total = 7
+    assert [one.task for one in placement.share_of("c", found, [])] == [2]
+    assert placement.share_of("b", found, []) == []
+
+
+def test_of_many_missing_tasks_some_are_sent_again() -> None:
+    """So many for each report, the same ones until they are there: a slow worker is not sent all, over and over."""
+    facts, missing = WorkerFacts("tcp://w", (), ""), list(range(3 * MOST_SENT_AGAIN))
+    assert facts.lost(missing) == []
+    assert facts.lost(missing) == facts.lost(missing) == missing[:MOST_SENT_AGAIN]
+    assert facts.lost(missing[MOST_SENT_AGAIN:]) == missing[MOST_SENT_AGAIN:][:MOST_SENT_AGAIN]
+    assert facts.lost([]) == facts.lost(missing) == []

@@ -1,0 +1,436 @@
+"""Tests of ``zmqdata.core.dispatcher.saving``: what begins a save, which chunks count, and what ends it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.commands import saves as s
+from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, DispatcherTimes
+from zmqdata.core.dispatcher.saving import RETRY, job_of
+from zmqdata.core.dispatcher.state.snapshots import updates_of
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.splits import IndexSplits
+
+DESCRIPTION = m.DatasetDescription("d" * 64, "print", (IndexSplits(10),), "", b"spec", 10, None, "3.11", "0")
+ASK = m.StartSave("request", "dataset", "/a", "run")
+
+
+class Office:
+    """A dispatcher core with a registered dataset and workers, and what it decides."""
+
+    def __init__(self, workers: int = 1, durable: bool = True, most_streams: int = 3, **changes: Any) -> None:
+        times = DispatcherTimes(gc_timeout=10.0)
+        self.core = DispatcherCore(
+            1, times, policy=DispatcherPolicy(snapshots_per_worker=most_streams), durable=durable
+        )
+        self.updates: list[u.Update] = []
+        self.now = 0.0
+        self.core.out.commit(u.RegisterDatasetUpdate("dataset", structs.replace(DESCRIPTION, **changes)))
+        for number in range(workers):
+            self.add_worker(f"w{number}")
+
+    def feed(self, event: object) -> list[Any]:
+        found = []
+        for one in self.core.handle(self.now, event):
+            if isinstance(one, c.Commit):
+                self.updates.append(one.update)
+            found.append(one.message if isinstance(one, c.Send) else one)
+        return found
+
+    def hear(self, message: m.Message, peer: str = "peer") -> list[Any]:
+        return self.feed(c.Received(peer, message))
+
+    def add_worker(self, name: str) -> list[Any]:
+        return self.hear(m.RegisterWorker(name, f"tcp://{name}:1", (), "3.11", "0", ()), name)
+
+    def tick(self, seconds: float = 0.25) -> list[Any]:
+        self.now += seconds
+        return self.feed(c.Tick())
+
+    def start(self, ask: m.StartSave = ASK) -> list[Any]:
+        self.hear(ask)
+        return self.feed(s.SavePrepared(ask.path, ask.run))
+
+    @property
+    def iteration(self) -> Iteration:
+        [found] = self.core.state.iterations.values()
+        return found
+
+    @property
+    def task(self) -> Task:
+        return next(iter(self.iteration.tasks.values()))
+
+    def written(self, first: int, stop: int, **changes: Any) -> list[Any]:
+        task = self.task
+        message = m.ChunkWritten(task.worker, task.task, task.attempt, first, stop, 99, b"spec")
+        return self.hear(structs.replace(message, **changes), task.worker)
+
+    def ended(self, total: int) -> list[Any]:
+        task = self.task
+        report = m.TaskReport(task.task, task.attempt, total, total)
+        return self.hear(m.WorkerHeartbeat(task.worker, (report,), ()), task.worker)
+
+    def publish(self) -> None:
+        for number, chunk in enumerate(self.task.chunks):
+            saved = s.SaveChunk(0, number, chunk.attempt, chunk.first, chunk.stop, chunk.size)
+            self.feed(s.ChunkPublished(self.iteration.iteration, saved))
+
+
+def of(kind: type[Any], commands: list[Any]) -> list[Any]:
+    return [one for one in commands if isinstance(one, kind)]
+
+
+def only(kind: type[Any], commands: list[Any]) -> Any:
+    [found] = of(kind, commands)
+    return found
+
+
+def test_a_save_begins_when_its_folder_is_made() -> None:
+    """The folder is asked for first; then workers get streams, and whoever asked hears that it has begun."""
+    office = Office(workers=2)
+    assert office.hear(ASK) == [s.PrepareSave("/a", "run", "AUTO", b"spec", 10)]
+    found = office.feed(s.SavePrepared("/a", "run"))
+    hosted = [one.definition for one in of(m.HostTask, found)]
+    assert [(one.save_path, one.stream) for one in hosted] == [("/a", 0), ("/a", 1)]
+    assert {one.processing_mode for one in hosted} == {"DYNAMIC"}
+    assert only(m.SaveStarted, found) == m.SaveStarted("request")
+    assert of(m.HostTask, office.add_worker("late")), "whoever comes later gets a stream too"
+
+
+def test_a_repeated_ask_does_not_begin_a_second_save() -> None:
+    """Who asks again for the same run is answered when it has begun, also by the next request; others are refused."""
+    office = Office()
+    office.hear(ASK)
+    again = structs.replace(ASK, request="again")
+    assert office.hear(again) == []
+    other = structs.replace(ASK, request="other", run="other")
+    refused = only(m.RequestRefused, office.hear(other))
+    assert refused.error == "AlreadyExistsError"
+    found = office.feed(s.SavePrepared("/a", "run"))
+    assert only(m.SaveStarted, found).request == "again"
+    assert office.hear(ASK) == [m.SaveStarted("request")]
+    refused = only(m.RequestRefused, office.hear(other))
+    assert "already started or completed" in refused.text
+    assert len(office.core.state.iterations) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "durable", "error", "text"),
+    [
+        ({}, False, "InvalidArgumentError", "requires running tf.data service in the fault tolerant mode."),
+        ({"cardinality": -1}, True, "InvalidArgumentError", "Saving an infinite dataset is not allowed"),
+        ({"sources": None, "unsplittable": "no splits"}, True, "UnimplementedError", "no splits"),
+    ],
+)
+def test_what_can_not_be_saved_is_refused(changes: dict[str, Any], durable: bool, error: str, text: str) -> None:
+    """A dispatcher that keeps nothing, an infinite dataset and one that cannot be split are refused at once."""
+    [refused] = Office(durable=durable, **changes).hear(ASK)
+    assert refused.error == error
+    assert text in refused.text
+
+
+def test_a_save_has_a_rule_for_poison() -> None:
+    """What becomes of elements that kill their worker, and how long a call may take, is the job's from then on."""
+    office = Office()
+    [refused] = office.hear(structs.replace(ASK, on_poison="ignore"))
+    assert refused.text == "on_poison must be 'fail' or 'skip', got 'ignore'."
+    hosted = only(m.HostTask, office.start(structs.replace(ASK, on_poison="skip", task_timeout=5.0)))
+    assert hosted.definition.task_timeout == 5.0
+    job = office.iteration.job
+    assert (job.on_poison, job.task_timeout) == ("skip", 5.0)
+
+
+def test_an_unknown_dataset_is_refused() -> None:
+    """A dataset that is not there, or not there any more when the folder is made, is refused."""
+    office = Office()
+    [refused] = office.hear(structs.replace(ASK, dataset_id="other"))
+    assert (refused.error, refused.text) == ("NotFoundError", "Dataset id other not found.")
+    office.hear(ASK)
+    office.core.out.commit(u.RemoveDatasetUpdate("dataset"))
+    refused = only(m.RequestRefused, office.feed(s.SavePrepared("/a", "run")))
+    assert refused.error == "NotFoundError"
+
+
+def test_a_folder_that_can_not_be_made_refuses_the_save() -> None:
+    """What the file system says reaches whoever asked; nothing remains of the save."""
+    office = Office()
+    office.hear(ASK)
+    [refused] = office.feed(s.SavePrepared("/a", "run", "AlreadyExistsError", "already there"))
+    assert (refused.request, refused.error, refused.text) == ("request", "AlreadyExistsError", "already there")
+    assert office.hear(ASK) == [s.PrepareSave("/a", "run", "AUTO", b"spec", 10)]
+
+
+def test_a_chunk_counts_before_it_is_published() -> None:
+    """A chunk is committed, then published, then acknowledged; told again it is only acknowledged."""
+    office = Office()
+    office.start()
+    commit, publish, acknowledged = office.written(0, 4)
+    task = office.task
+    assert commit.update == u.CommitChunkUpdate(task.task, 1, 0, 4, 99, b"spec")
+    assert publish == s.PublishChunk(office.iteration.iteration, "/a", s.SaveChunk(0, 0, 1, 0, 4, 99))
+    assert acknowledged == m.ChunkCommitted(task.task, 1, 4)
+    assert office.written(0, 4) == [acknowledged]
+    assert office.written(4, 6)[1].chunk == s.SaveChunk(0, 1, 1, 4, 6, 99)
+    assert task.delivered.ranges == ((0, 6),)
+
+
+@pytest.mark.parametrize(("first", "stop", "size"), [(5, 9, 99), (3, 9, 99), (4, 5, -1)])
+def test_a_chunk_that_does_not_follow_is_left_alone(first: int, stop: int, size: int) -> None:
+    """A gap, an overlap or a negative size is nothing that a worker of ours would tell; it counts for nothing."""
+    office = Office()
+    office.start()
+    office.written(0, 4)
+    before = len(office.updates)
+    assert office.written(first, stop, size=size) == []
+    assert len(office.updates) == before
+
+
+def test_a_chunk_behind_the_total_is_left_alone() -> None:
+    """Nothing counts behind the end that the task has announced."""
+    office = Office()
+    office.start()
+    office.ended(3)
+    assert office.written(0, 4) == []
+
+
+@pytest.mark.parametrize("change", [{"attempt": 7}, {"worker": "w9"}, {"task": 1}])
+def test_a_zombie_never_has_a_chunk_counted(change: dict[str, Any]) -> None:
+    """Another attempt, another worker or an unknown task is told to drop the task."""
+    office = Office()
+    office.start()
+    found = office.written(0, 4, **change)
+    assert [type(one) for one in found] == [m.DropTask]
+    failed = m.SaveFailed("w0", office.task.task, 9, "PipelineError", "no")
+    assert [type(one) for one in office.hear(failed)] == [m.DropTask]
+
+
+def test_a_chunk_of_a_job_that_is_read_counts_for_nothing() -> None:
+    """A worker cannot make a chunk of a task that clients read."""
+    office = Office()
+    office.hear(m.OpenIteration("client", m.JobParameters("job", "dataset", "DYNAMIC"), 0))
+    assert [type(one) for one in office.written(0, 4)] == [m.DropTask]
+
+
+def test_the_next_host_goes_on_behind_what_counts() -> None:
+    """When a worker is lost its stream goes to another one, which leaves out what is in chunks."""
+    office = Office(workers=2)
+    office.start()
+    office.written(0, 4)
+    host = office.task.worker
+    found = office.hear(m.WorkerStopped(host), host)
+    definition = only(m.HostTask, found).definition
+    assert (definition.attempt, definition.stream, definition.skip) == (2, 0, ((0, 4),))
+    assert [type(one) for one in office.written(4, 6, worker=host, attempt=1)] == [m.DropTask]
+    assert office.written(4, 6)[1].chunk == s.SaveChunk(0, 1, 2, 4, 6, 99)
+
+
+def test_a_worker_writes_a_limited_number_of_streams() -> None:
+    """Streams without room wait until somebody has some, and are found a worker then."""
+    office = Office(workers=2, most_streams=1)
+    office.start()
+    lost = office.task
+    office.hear(m.WorkerStopped(lost.worker), lost.worker)
+    office.tick(1.0)
+    assert lost.worker == ""
+    other = structs.replace(ASK, path="/b", run="b")
+    assert of(m.HostTask, office.start(other)) == []
+    office.add_worker("late")
+    assert lost.worker == "late"
+
+
+def test_a_save_ends_when_everything_is_published() -> None:
+    """With the last chunk published the marker is asked for, once; when it is written the save has ended."""
+    office = Office()
+    office.start()
+    office.written(0, 4)
+    office.ended(6)
+    office.written(4, 6)
+    assert of(s.FinishSave, office.tick()) == []
+    office.publish()
+    finish = only(s.FinishSave, office.tick())
+    number = office.iteration.iteration
+    assert finish.chunks == (s.SaveChunk(0, 0, 1, 0, 4, 99), s.SaveChunk(0, 1, 1, 4, 6, 99))
+    assert (finish.iteration, finish.specs, finish.error) == (number, (b"spec",), "")
+    assert of(s.FinishSave, office.tick()) == []
+    office.feed(s.SaveFinished(number))
+    assert office.updates[-1] == u.EndSaveUpdate(number)
+    office.feed(s.SaveFinished(number))
+    assert office.updates.count(u.EndSaveUpdate(number)) == 1
+    assert of(s.FinishSave, office.tick(RETRY)) == []
+
+
+def test_a_marker_that_can_not_be_written_is_tried_again() -> None:
+    """A full disk does not keep a save from ending later."""
+    office = Office()
+    office.start()
+    office.ended(0)
+    assert of(s.FinishSave, office.tick())
+    office.feed(s.SaveFinished(office.iteration.iteration, "no space left"))
+    assert of(s.FinishSave, office.tick()) == []
+    assert of(s.FinishSave, office.tick(RETRY))
+
+
+def test_an_element_that_fails_ends_the_save() -> None:
+    """All streams stop, the marker says why, and whoever comes later gets no stream."""
+    office = Office(workers=2)
+    office.start()
+    failed = m.SaveFailed(office.task.worker, office.task.task, 1, "PipelineError", "no", b"failure")
+    found = office.hear(failed)
+    assert len(of(m.DropTask, found)) == 2
+    assert u.FailSaveUpdate(office.iteration.iteration, b"failure") in office.updates
+    assert [type(one) for one in office.hear(failed)] == [m.DropTask]
+    finish = only(s.FinishSave, office.tick())
+    assert (finish.error, finish.text, finish.failure, finish.chunks) == ("PipelineError", "no", b"failure", ())
+    assert of(m.HostTask, office.add_worker("late")) == []
+    office.feed(s.SaveFinished(finish.iteration))
+    assert office.updates[-1] == u.EndSaveUpdate(finish.iteration)
+
+
+def test_a_chunk_that_can_not_be_published_ends_the_save() -> None:
+    """What counts and cannot be read is data loss, and the marker says so."""
+    office = Office()
+    office.start()
+    office.written(0, 4)
+    number = office.iteration.iteration
+    office.feed(s.ChunkPublished(number, s.SaveChunk(0, 0, 1, 0, 4, 99), "it is gone"))
+    finish = only(s.FinishSave, office.tick())
+    assert finish.error == "DataLossError"
+    assert "it is gone" in finish.text
+
+
+def test_a_save_that_has_ended_is_collected_later() -> None:
+    """A running save is never collected; one that has ended goes after the time-out, and late answers are harmless."""
+    office = Office()
+    office.start()
+    office.core.jobs.unused_since[job_of("/a")] = 0.0
+    office.tick(100.0)
+    office.tick(100.0)
+    number = office.iteration.iteration
+    office.ended(0)
+    office.tick()
+    office.feed(s.SaveFinished(number))
+    office.core.jobs.unused_since.clear()
+    office.tick(5.0)
+    office.tick(11.0)
+    office.tick(1.0)
+    assert office.core.state.jobs == {}
+    office.feed(s.SaveFinished(number))
+    office.feed(s.ChunkPublished(number, s.SaveChunk(0, 0, 1, 0, 4, 99)))
+
+
+def successor_of(office: Office) -> Office:
+    """The same dispatcher in its next life, with the workers that it had."""
+    found = Office(workers=0)
+    for update in office.updates:
+        found.core.out.state.apply(update)
+    found.core.resume(0.0)
+    for worker in found.core.state.workers:
+        found.add_worker(worker)
+    return found
+
+
+def test_a_new_life_checks_the_folders_of_saves_once() -> None:
+    """What must be on the disk follows from the facts of a former life; of saves that have failed nothing."""
+    office = Office()
+    office.start()
+    office.written(0, 4)
+    number = office.iteration.iteration
+    later = successor_of(office)
+    assert of(s.CheckSave, later.tick()) == [s.CheckSave(number, "/a", "run", (s.SaveChunk(0, 0, 1, 0, 4, 99),))]
+    assert of(s.CheckSave, later.tick(2 * RETRY)) == []
+    later.feed(s.SaveChecked(number, streams=1))
+    assert of(s.CheckSave, later.tick(2 * RETRY)) == []
+    office.hear(m.SaveFailed("w0", office.task.task, 1, "PipelineError", "no"))
+    found = successor_of(office).tick()
+    assert (of(s.CheckSave, found), len(of(s.FinishSave, found))) == ([], 1)
+
+
+def test_nothing_is_published_while_a_folder_is_checked() -> None:
+    """A chunk that counts meanwhile is acknowledged, and gets its name afterwards; the save does not end before."""
+    office = Office()
+    office.start()
+    office.written(0, 4)
+    later = successor_of(office)
+    number = later.iteration.iteration
+    later.tick()
+    found = later.written(4, 6)
+    assert (len(of(m.ChunkCommitted, found)), of(s.PublishChunk, found)) == (1, [])
+    later.ended(6)
+    assert of(s.FinishSave, later.tick()) == []
+    second = s.SaveChunk(0, 1, 1, 4, 6, 99)
+    assert later.feed(s.SaveChecked(number, streams=1)) == [s.PublishChunk(number, "/a", second)]
+    later.feed(s.ChunkPublished(number, second))
+    assert len(only(s.FinishSave, later.tick()).chunks) == 2
+
+
+def test_a_save_that_has_no_chunks_left_to_publish_ends_after_its_check() -> None:
+    """What was finished and not marked in a former life is marked once its folder was seen to be whole."""
+    office = Office()
+    office.start()
+    office.ended(0)
+    later = successor_of(office)
+    assert of(s.FinishSave, later.tick()) == []
+    later.feed(s.SaveChecked(later.iteration.iteration))
+    assert of(s.FinishSave, later.tick())
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        ({"conflict": "Found conflict: there is nothing in /a, where a save is running"}, "there is nothing in /a"),
+        ({"streams": 3}, "Found conflict: /a has stream_2, and the save has 1 streams"),
+    ],
+)
+def test_a_conflict_ends_one_save_and_nothing_else(found: dict[str, Any], text: str) -> None:
+    """The save fails with the reason and the remedy, for good; the journal remembers it, and other jobs go on."""
+    office = Office()
+    office.start()
+    later = successor_of(office)
+    number = later.iteration.iteration
+    later.tick()
+    commands = later.feed(s.SaveChecked(number, **found))
+    assert only(c.Note, commands).level == "error"
+    failed = only(u.FailIterationUpdate, later.updates)
+    assert failed.error == "DataLossError"
+    assert text in failed.text
+    assert "Save again to another path" in failed.text
+    finish = only(s.FinishSave, later.tick())
+    assert (finish.run, finish.error, finish.text) == ("run", "DataLossError", failed.text)
+    later.feed(s.SaveFinished(number))
+    assert later.updates[-1] == u.EndSaveUpdate(number)
+    assert later.feed(s.SaveChecked(number)) == [], "a late answer changes nothing"
+    assert of(m.SaveStarted, later.start(structs.replace(ASK, path="/b", run="b")))
+
+
+def test_a_folder_that_is_out_of_reach_is_checked_again() -> None:
+    """A file system that does not answer yet ends nothing: it is said, and tried again later."""
+    office = Office()
+    office.start()
+    later = successor_of(office)
+    later.tick()
+    [note] = later.feed(s.SaveChecked(later.iteration.iteration, error="no route to host"))
+    assert note.text == "/a can not be looked at, trying again: no route to host"
+    assert of(s.CheckSave, later.tick()) == []
+    assert of(s.CheckSave, later.tick(RETRY))
+
+
+def test_the_facts_of_a_save_can_be_written_down_anew() -> None:
+    """From the state follow updates that make it again: chunks, the failure, the end."""
+    office = Office()
+    office.start()
+    office.written(0, 4)
+    office.written(4, 6)
+    office.hear(m.SaveFailed("w0", office.task.task, 1, "PipelineError", "no", b"failure"))
+    office.tick()
+    office.feed(s.SaveFinished(office.iteration.iteration))
+    of_saves = (u.CommitChunkUpdate, u.FailSaveUpdate, u.EndSaveUpdate)
+    assert list(updates_of(office.iteration)) == [one for one in office.updates if isinstance(one, of_saves)]
+    office = Office()
+    office.hear(m.OpenIteration("client", m.JobParameters("job", "dataset", "DYNAMIC"), 0))
+    assert list(updates_of(office.iteration)) == []

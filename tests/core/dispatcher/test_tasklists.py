@@ -1,0 +1,136 @@
+"""Facts about what clients are told of their tasks. Where tasks go is in ``test_hosting``."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.core.dispatcher.holdings import Holdings
+from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.dispatcher.placement import Placement, WorkerFacts
+from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.core.dispatcher.state.state import DispatcherState
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.dispatcher.tasklists import TaskLists
+
+JOB = m.JobParameters("job", "dataset", "DYNAMIC")
+
+
+class Board:
+    """Task lists of one iteration with two clients, one of which is connected."""
+
+    def __init__(self, *tasks: Task) -> None:
+        self.out, self.clients, placement = Outbox(1), Roster(), Placement()
+        placement.add("a", WorkerFacts("tcp://a", (), "3.11"))
+        self.clients.heard("k", "peer-k", 0.0)
+        self.iteration = Iteration(2000, JOB, 0, 7, [], {task.task: task for task in tasks}, {"k", "l"})
+        self.state: DispatcherState = self.out.state
+        self.state.iterations[2000] = self.iteration
+        self.lists = TaskLists(self.out, self.clients, placement, Holdings())
+
+    def sent(self) -> list[m.TaskList]:
+        self.lists.push(0.0)
+        sent = [one for one in self.out.drain() if isinstance(one, c.Send)]
+        assert {one.peer for one in sent} <= {"peer-k"}
+        return [one.message.task_list for one in sent if isinstance(one.message, m.TasksChanged)]
+
+
+def test_a_list_names_what_still_owes_elements() -> None:
+    """Tasks at a host, and those that wait for one; not those of which everything was delivered."""
+    settled = Task(3, 2000, 1, [], total=0)
+    board = Board(Task(1, 2000, 1, [], attempt=1, worker="a"), Task(2, 2000, 1, [], attempt=2), settled)
+    assert board.lists.task_list(board.iteration, "k").tasks == (
+        m.TaskPlace(1, 1, "a", "tcp://a", 0),
+        m.TaskPlace(2, 2, "", "", 0),
+    )
+
+
+def test_a_change_is_pushed_once() -> None:
+    """Each connected client gets one list at the end of a turn, with the next version."""
+    board = Board(Task(1, 2000, 1, [], attempt=1, worker="a"))
+    board.lists.tell(board.iteration)
+    board.lists.tell(board.iteration)
+    [first] = board.sent()
+    assert (board.sent(), first.version) == ([], 1)
+    board.lists.tell(board.iteration)
+    assert [one.version for one in board.sent()] == [2]
+
+
+def test_versions_grow_over_restarts() -> None:
+    """A dispatcher's lists replace all of those before it."""
+    board = Board()
+    board.state.life = 3
+    assert board.lists.version(2000) == 3 << 32
+
+
+def test_consumers_are_told_their_plan() -> None:
+    """What the numbered consumers may read goes along."""
+    board = Board()
+    plan = m.Plan((), 4, {})
+    board.lists.plan = lambda iteration: plan
+    assert board.lists.task_list(board.iteration, "k").plan is plan
+
+
+def test_nothing_is_left_of_an_iteration() -> None:
+    """Its version goes with it."""
+    board = Board()
+    board.lists.tell(board.iteration)
+    board.lists.push(0.0)
+    board.lists.forget(2000)
+    assert board.lists.versions == {}
+
+
+def test_large_lists_are_told_in_rounds() -> None:
+    """So many places at a time; what changes meanwhile waits for the next round, which has a version of its own."""
+    board = Board(*[Task(number, 2000, 1, [], attempt=1, worker="a") for number in range(5_000)])
+    names = [f"k{number:02}" for number in range(40)]
+    board.iteration.clients = set(names)
+    for name in names:
+        board.clients.heard(name, name, 0.0)
+    board.lists.tell(board.iteration)
+    board.lists.push(0.0)
+    told = [one.message for one in board.out.drain()]
+    assert 0 < len(told) < 40
+    assert {id(one.task_list) for one in told} == {id(told[0].task_list)}
+    board.lists.tell(board.iteration)
+    board.lists.push(0.0)
+    assert board.out.drain() == []
+    for tenth in range(1, 20):
+        board.lists.push(tenth / 10)
+    later = [one.message for one in board.out.drain()]
+    versions = [one.task_list.version for one in told + later]
+    assert versions == sorted(versions)
+    assert {one.client for one in told + later if one.task_list.version == 1} == set(names)
+    assert versions[-1] == 2
+
+
+def test_who_speaks_hears_the_round_that_goes_on() -> None:
+    """Who has not been told yet gets the list of the round; who has, nothing while it may be on its way."""
+    board = Board(*[Task(number, 2000, 1, [], attempt=1, worker="a") for number in range(60_000)])
+    board.clients.heard("l", "peer-l", 0.0)
+    board.lists.tell(board.iteration)
+    board.lists.push(0.0)
+    [first] = board.out.drain()
+    assert first.message.client == "k"
+    assert board.lists.news(board.iteration, "k", 0, 0.0) is None
+    assert board.lists.news(board.iteration, "l", 0, 0.0) is first.message.task_list
+    board.lists.push(9.0)
+    assert board.out.drain() == []
+    assert board.lists.news(board.iteration, "k", 0, 9.0) is first.message.task_list
+    assert board.lists.news(board.iteration, "k", 1, 9.0) is None
+
+
+def test_a_list_names_what_workers_leave_out() -> None:
+    """With what is known of the element at which they died; of settled tasks, too. Not where it fails the job."""
+    crumb = m.Crumb(1, 1, 7, "/0", "map(f)", True, (3, 4))
+    first = Task(1, 2000, 1, [], total=0, poisoned={("/0", 7): "died"})
+    first.deaths[1] = u.CountDeathUpdate(1, 1, "died", False, (crumb,))
+    board = Board(first, Task(2, 2000, 1, [], poisoned={("/1", 9): "died, too"}))
+    assert board.lists.task_list(board.iteration, "k").left_out == ()
+    board.iteration.job = structs.replace(JOB, on_poison="skip")
+    assert board.lists.task_list(board.iteration, "k").left_out == (
+        m.LeftOutElement(1, 7, "map(f)", "died", (3, 4)),
+        m.LeftOutElement(2, 9, "", "died, too"),
+    )

@@ -1,0 +1,162 @@
+"""Facts about how rounds are dealt to numbered consumers."""
+
+from __future__ import annotations
+
+from zmqdata import messages as m
+from zmqdata.core.ranges import RangeSet
+from zmqdata.core.worker import coordinated
+from zmqdata.core.worker.coordinated import RoundRobin
+from zmqdata.core.worker.streams import Portion, Stream
+
+
+def add(dealing: RoundRobin, first: int, count: int = 2, size: int = 10) -> None:
+    """Makes the same rounds for every consumer."""
+    for lane in range(len(dealing.lanes)):
+        dealing.add(Portion(first, count, size, b"", (), b"", lane=lane))
+
+
+def grant(stream: Stream, handed_out: int = 0, reported: int = 0, first: int = 0, elements: int = 100) -> None:
+    stream.grant(m.StreamGrant(1, 1, elements, 1 << 30, handed_out, reported, first))
+
+
+def opened(dealing: RoundRobin, client: str, consumer: int | None, first: int = 0) -> Stream:
+    stream = dealing.join(client, m.Reader(consumer))
+    grant(stream, first=first)
+    return stream
+
+
+def dealt(dealing: RoundRobin) -> list[tuple[str, int, int]]:
+    """Who was given which rounds."""
+    return [
+        (stream.client, one.first + one.skip, one.first + one.count)
+        for stream, one in dealing.deal(lambda stream: stream.open)
+    ]
+
+
+def test_each_consumer_gets_its_own_lane() -> None:
+    """A client is given what was made for its number, and nothing else."""
+    dealing = RoundRobin(2)
+    b, a = opened(dealing, "b", 1), opened(dealing, "a", 0)
+    dealing.add(Portion(0, 2, 10, b"", (), b"", lane=1))
+    assert dealt(dealing) == [("b", 0, 2)]
+    dealing.add(Portion(0, 1, 10, b"", (), b"", lane=0))
+    assert not dealing.has_all(a)
+    assert dealt(dealing) == [("a", 0, 1)]
+    assert dealing.has_all(a)
+    assert dealing.has_all(b)
+
+
+def test_what_was_given_to_nobody_is_ahead() -> None:
+    """Only what waits counts: for clients without credit, and for consumers that nobody is yet."""
+    dealing = RoundRobin(2)
+    stream = dealing.join("a", m.Reader(0))
+    grant(stream, elements=2)
+    add(dealing, 0)
+    add(dealing, 2)
+    assert dealing.ahead == 40
+    assert dealt(dealing) == [("a", 0, 2)]
+    assert dealing.ahead == 30
+
+
+def test_who_is_no_consumer_gets_nothing() -> None:
+    """A client with a number that the job does not have, or with none, is given nothing."""
+    dealing = RoundRobin(2)
+    opened(dealing, "x", 2), opened(dealing, "y", None)
+    add(dealing, 0)
+    assert dealt(dealing) == []
+
+
+def test_a_successor_begins_where_it_says() -> None:
+    """It gets the rounds that it lacks, the first of them in the middle of a block; what is older is left out."""
+    dealing = RoundRobin(1)
+    opened(dealing, "a", 0)
+    for first in (0, 2, 4):
+        add(dealing, first)
+    dealt(dealing)
+    assert dealing.release("a", RangeSet())
+    assert dealing.ahead == 30
+    stream = opened(dealing, "b", 0, first=3)
+    assert dealt(dealing) == [("b", 3, 4), ("b", 4, 6)]
+    assert (stream.sent, dealing.ahead, stream.lacking) == (3, 0, False)
+
+
+def test_what_was_reported_is_forgotten() -> None:
+    """A block is kept until all of it was reported; who needs it afterwards lacks it."""
+    dealing = RoundRobin(1)
+    stream = opened(dealing, "a", 0)
+    for first in (0, 2, 4):
+        add(dealing, first)
+    dealt(dealing)
+    grant(stream, handed_out=5, reported=3)
+    assert [portion.first for portion in dealing.lanes[0].portions] == [2, 4]
+    dealing.release("a", RangeSet())
+    assert opened(dealing, "b", 0, first=1).lacking
+    assert dealt(dealing) == []
+    assert not dealing.has_all(dealing.streams["b"])
+    dealing.release("b", RangeSet())
+    assert not opened(dealing, "c", 0, first=3).lacking
+    assert dealt(dealing) == [("c", 3, 4), ("c", 4, 6)]
+
+
+def test_little_is_kept_of_what_was_handed_out() -> None:
+    """What was handed out and never reported is forgotten when it is too much, the oldest first."""
+    dealing = RoundRobin(1)
+    stream = opened(dealing, "a", 0)
+    for first in (0, 2, 4):
+        add(dealing, first, size=coordinated.KEPT_BYTES // 2)
+    dealt(dealing)
+    grant(stream, handed_out=4)
+    assert [portion.first for portion in dealing.lanes[0].portions] == [0, 2, 4]
+    grant(stream, handed_out=6)
+    assert [portion.first for portion in dealing.lanes[0].portions] == [2, 4]
+
+
+def test_a_successor_waits_for_the_one_before_to_be_released() -> None:
+    """Two clients with one number: the first one is given everything until it is released."""
+    dealing = RoundRobin(1)
+    opened(dealing, "a", 0)
+    late = opened(dealing, "b", 0)
+    add(dealing, 0)
+    assert dealt(dealing) == [("a", 0, 2)]
+    assert not dealing.has_all(late)
+    grant(late, handed_out=2, reported=2)
+    dealing.release("a", RangeSet())
+    assert dealt(dealing) == [("b", 0, 2)]
+    assert dealing.release("nobody", RangeSet())
+
+
+def test_the_next_attempt_makes_nothing_that_a_consumer_has_behind_it() -> None:
+    """Each lane begins where its consumer has reported; a client that says less is not believed."""
+    dealing = RoundRobin(2, passed=(4, 1))
+    for first in range(6):
+        add(dealing, first, count=1)
+    assert [lane.low for lane in dealing.lanes] == [4, 1]
+    opened(dealing, "a", 0, first=2), opened(dealing, "b", 1, first=3)
+    assert dealt(dealing) == [("a", 4, 5), ("a", 5, 6), ("b", 3, 4), ("b", 4, 5), ("b", 5, 6)]
+
+
+def test_what_nobody_waits_for_needs_no_room() -> None:
+    """It is forgotten, and not taken when it is made later; who comes for it after all lacks it."""
+    dealing = RoundRobin(2)
+    add(dealing, 0), add(dealing, 2)
+    assert dealing.ahead == 40
+    dealing.skip((0, 4))
+    dealing.skip((0, 3))
+    assert dealing.ahead == 20
+    add(dealing, 4, count=1)
+    dealing.skip((0, 6))
+    add(dealing, 5)
+    assert [[portion.first for portion in lane.portions] for lane in dealing.lanes] == [[0, 2, 4, 5], [5]]
+    assert opened(dealing, "b", 1, first=4).lacking
+    dealing.release("b", RangeSet())
+    assert not opened(dealing, "c", 1, first=6).lacking
+    assert dealt(dealing) == [("c", 6, 7)]
+
+
+def test_what_somebody_reads_is_kept() -> None:
+    """Who has taken a consumer's place in the meantime gets what it asks for."""
+    dealing = RoundRobin(1)
+    opened(dealing, "a", 0)
+    add(dealing, 0)
+    dealing.skip((2,))
+    assert dealt(dealing) == [("a", 0, 2)]

@@ -1,0 +1,870 @@
+"""Facts about the worker's decider."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.credit import FEW_BYTES, FEW_SHARED_BYTES
+from zmqdata.core.worker.decider import DROPPED_KEPT, WorkerCore, WorkerProfile
+from zmqdata.core.worker.heartbeats import Heartbeats
+from zmqdata.core.worker.pipelines import PIPELINES_KEPT
+from zmqdata.core.worker.tasks import UNREAD_ELEMENTS
+from zmqdata.splits import Split
+from zmqdata.testing import Transcript
+
+D = c.DISPATCHER
+
+
+def definition(task: int = 1, attempt: int = 1, dataset: str = "dataset", ledger: int = 0) -> m.TaskDefinition:
+    entries = tuple(Split(0, n, n + 1) for n in range(ledger))
+    return m.TaskDefinition(task, attempt, 7, dataset, f"of {dataset}", "DYNAMIC", 9, None, (entries,), ())
+
+
+class Host(Transcript):
+    """A registered worker core with task 1 started, unless told otherwise."""
+
+    core: WorkerCore
+
+    def __init__(self, hosting: bool = True, buffer_bytes: int = 100, max_tasks: int = 0) -> None:
+        super().__init__(WorkerCore(WorkerProfile("w", "tcp://w", buffer_bytes=buffer_bytes, max_tasks=max_tasks)))
+        if hosting:
+            self.hear(D, m.WorkerRegistered("w"))
+            self.host()
+            self.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
+
+    def host(self, *args: Any, **kwargs: Any) -> None:
+        self.hear(D, m.HostTask(definition(*args, **kwargs)))
+
+    def link(self, client: str = "k", name: str = "k-1") -> None:
+        self.hear(client, m.OpenLink(client, name, "", 0, "", ("tcp",)))
+        self.feed(c.LinkBound(name, f"tcp://{name}", "secret"))
+
+    def grant(self, elements: int, size: int = 1000, handed_out: int = 0, attempt: int = 1, client: str = "k") -> None:
+        stream = m.StreamGrant(1, attempt, elements, size, handed_out)
+        self.hear(client, m.Grant(f"{client}-1", 0, (stream,)))
+
+    def make(self, first: int, count: int = 1, size: int = 10, attempt: int = 1) -> None:
+        self.feed(c.Produced(1, attempt, first, count, size, b"meta", "frames"))
+
+    def pushed(self) -> list[tuple[str, Any]]:
+        """What was pushed but for lineage."""
+        return [(push.link, getattr(push.header, "first", "end")) for push in self.messages()]
+
+    def messages(self) -> list[c.Push]:
+        return [push for push in self.all_of(c.Push) if not isinstance(push.header, m.Lineage)]
+
+
+# --- the dispatcher
+
+
+def test_a_worker_registers_until_it_is_registered() -> None:
+    """It asks once a second, then sends heartbeats, and says so once."""
+    host = Host(hosting=False)
+    host.wait(2.0)
+    assert len(host.all_of(m.RegisterWorker)) == 2
+    host.hear(D, m.WorkerRegistered("w"))
+    assert "registered" in host.sent(c.Note).text
+    host.hear(D, m.WorkerRegistered("w"))
+    assert host.commands == []
+    host.wait(1.0)
+    assert host.sent(m.WorkerHeartbeat) == m.WorkerHeartbeat("w", (), ())
+
+
+def test_a_forgotten_worker_registers_again_with_its_tasks() -> None:
+    """A dispatcher that does not know it learns what it hosts."""
+    host = Host()
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True))
+    assert host.commands == []
+    host.hear(D, m.WorkerHeartbeatAnswered("w", False))
+    assert [report.task for report in host.sent(m.RegisterWorker).tasks] == [1]
+    host.hear(D, m.WorkerHeartbeatAnswered("w", False))
+    assert host.commands == []
+
+
+def test_a_worker_speaks_as_rarely_as_it_is_told() -> None:
+    """It says how rarely that is, never more often than configured, and as configured when it is told nothing more."""
+    host = Host()
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=3.0))
+    host.wait(7.0)
+    assert [beat.every for beat in host.all_of(m.WorkerHeartbeat)] == [3.0, 3.0]
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=0.1))
+    host.wait(3.0)
+    assert {beat.every for beat in host.all_of(m.WorkerHeartbeat)[-2:]} == {1.0}
+
+
+def test_a_new_connection_is_spoken_on_at_once() -> None:
+    """The dispatcher waits for a word of a worker that it could not reach, and not for long."""
+    host = Host()
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=3.0))
+    host.wait(0.5)
+    assert host.all_of(m.WorkerHeartbeat) == []
+    host.feed(c.Connected())
+    assert host.sent(m.WorkerHeartbeat).every == 3.0
+    stranger = Host(hosting=False)
+    stranger.commands.clear()
+    stranger.feed(c.Connected())
+    assert stranger.commands == []
+
+
+def test_a_worker_that_shall_speak_rarely_does_not_take_its_dispatcher_for_gone() -> None:
+    """It is answered only when it speaks: at least three times while it would wait for an answer."""
+    host = Host()
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=1e9))
+    host.wait(1300.0)
+    assert host.sent(m.WorkerHeartbeat).every == host.core.profile.dispatcher_timeout / 3
+
+
+def test_a_refused_worker_ends() -> None:
+    """A dispatcher that does not want it says why; a refusal of somebody else does not count."""
+    host = Host(hosting=False)
+    host.hear(D, m.RequestRefused("other", "FailedPreconditionError", "text"))
+    assert host.commands == []
+    host.hear(D, m.RequestRefused("w", "FailedPreconditionError", "text"))
+    assert host.commands == [c.Finish("FailedPreconditionError", "text")]
+
+
+def test_of_many_tasks_that_end_at_once_one_heartbeat_tells() -> None:
+    """A few are told of at once, each by a heartbeat of its own; of hundreds the next tick tells."""
+    for count, at_once in ((3, 3), (200, 0)):
+        host = Host()
+        for number in range(2, count + 1):
+            host.host(number)
+        host.feed(c.Connected())  # and so it speaks
+        told = []
+        for number in range(1, count + 1):
+            host.feed(c.Exhausted(number, 1, 0))
+            told += host.all_of(m.WorkerHeartbeat)
+        assert len(told) == at_once
+        host.wait(0.5)
+        told += host.all_of(m.WorkerHeartbeat)
+        assert len(told) == (at_once or 1)
+        assert all(report.total == 0 for report in told[-1].tasks)
+
+
+def test_a_worker_without_a_dispatcher_ends() -> None:
+    """Silence beyond the time-out ends the worker, any word of the dispatcher before begins the wait anew."""
+    host = Host(hosting=False)
+    host.core.heartbeats = Heartbeats(1.0, 10.0)
+    host.wait(9.0)
+    host.hear(D, m.Probe())
+    host.wait(9.0)
+    assert host.all_of(c.Finish) == []
+    host.wait(2.0)
+    assert host.sent(c.Finish).error == "UnavailableError"
+
+
+def test_a_task_that_cannot_run_is_told_until_it_is_taken_away() -> None:
+    """It has no end meanwhile: its readers wait for the error and do not take it for empty."""
+    host = Host()
+    host.link()
+    host.grant(10)
+    host.feed(c.TaskFailed(1, 1, b"why"))
+    assert [report.failure for report in host.sent(m.WorkerHeartbeat).tasks] == [b"why"]
+    host.wait(1.0)
+    assert [(report.failure, report.total) for report in host.sent(m.WorkerHeartbeat).tasks] == [(b"why", None)]
+    assert host.pushed() == []
+    host.feed(c.TaskFailed(1, 9, b"why"))
+    assert host.commands == []
+
+
+def test_where_a_task_is_goes_to_a_dispatcher_that_listens() -> None:
+    """A state is told at once and once; to a dispatcher that has been silent nothing is piled up."""
+    host, state = Host(), m.TaskState(3, b"state", (1,))
+    host.feed(c.StateTaken(1, 1, state))
+    assert host.commands == [c.Send(D, m.StateTaken("w", 1, 1, state))]
+    host.feed(c.StateTaken(1, 9, state))
+    assert host.commands == []
+    host.wait(3.5)
+    host.feed(c.StateTaken(1, 1, state))
+    assert host.commands == []
+
+
+def test_a_task_goes_on_behind_the_entries_that_are_gone() -> None:
+    """Entries keep their numbers: what it asks for next follows those that were there once."""
+    host = Host()
+    host.hear(D, m.HostTask(structs.replace(definition(attempt=2, ledger=3), bases=(40,))))
+    host.feed(c.SplitsWanted(1, 2, 0, 0, 43))
+    assert host.sent(m.RequestSplits).have == 43
+
+
+def test_what_is_unknown_is_ignored() -> None:
+    """Events and messages that are not meant for a worker change nothing."""
+    host = Host()
+    host.feed("nonsense")
+    host.hear(D, m.Probe())
+    host.make(0, attempt=9)
+    host.feed(c.Exhausted(9, 1, 5))
+    host.feed(c.SplitsWanted(9, 1, 0, 0, 0))
+    assert host.commands == []
+
+
+def test_a_heartbeat_names_who_reads() -> None:
+    """Clients are named for as long as they have a link; those that asked lately, as readers, with how long ago."""
+    host = Host()
+    host.link()
+    host.hear("k", m.Grant("k-1", 0, (), sent=7.0))
+    host.wait(4.0)
+    beat = host.all_of(m.WorkerHeartbeat)[-1]
+    assert (beat.clients, beat.readers) == (("k",), {"k": 3.25})
+    host.wait(2.0)
+    beat = host.all_of(m.WorkerHeartbeat)[-1]
+    assert (beat.clients, beat.readers) == (("k",), {})
+
+
+# --- tasks
+
+
+def test_a_task_starts_with_its_pipeline() -> None:
+    """The pipeline is asked for until it comes, rarer each time, and kept for the next task of its dataset."""
+    host = Host(hosting=False)
+    host.host()
+    assert host.sent(m.RequestPipeline).dataset_id == "dataset"
+    host.wait(14.0)
+    assert len(host.all_of(m.RequestPipeline)) == 3
+    host.hear(D, m.PipelineSent("other", "of other", b"pipeline"))
+    assert host.commands == []
+    host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
+    assert host.sent(c.StartTask) == c.StartTask(definition(), b"pipeline")
+    assert host.sent(c.AllowProduction).size == 100
+    host.host(task=2)
+    assert host.sent(c.StartTask).pipeline == b"pipeline"
+
+
+def test_a_missing_pipeline_is_told_to_the_runner() -> None:
+    """The runner makes the reason the consumer's error."""
+    host = Host(hosting=False)
+    host.host()
+    host.hear(D, m.PipelineSent("dataset", "", b"", "it is gone"))
+    assert host.sent(c.StartTask).reason == "it is gone"
+
+
+def test_few_unused_pipelines_are_kept() -> None:
+    """The newest of them stay, with those in use."""
+    host = Host()
+    for number in range(10):
+        host.hear(D, m.PipelineSent("x", str(number), b"pipeline"))
+    assert len(host.core.pipelines.stock) == PIPELINES_KEPT + 1
+    assert {"of dataset", "9"} <= host.core.pipelines.stock.keys()
+
+
+def test_a_newer_attempt_replaces_an_older_one() -> None:
+    """An older or equal attempt of a hosted task is ignored."""
+    host = Host()
+    host.host()
+    assert host.commands == []
+    host.host(attempt=2)
+    assert host.commands[0] == c.StopTask(1, 1)
+    assert host.sent(c.StartTask).definition.attempt == 2
+    host.host(attempt=1)
+    assert host.commands == []
+
+
+def test_a_dropped_task_is_not_taken_again() -> None:
+    """Late messages about a dropped attempt start nothing; a newer one does."""
+    host = Host()
+    host.hear(D, m.DropTask(1, 0))
+    assert host.commands == []
+    host.hear(D, m.DropTask(1, 1))
+    assert host.commands == [c.StopTask(1, 1)]
+    host.host()
+    assert host.commands == []
+    for task in range(100, 100 + DROPPED_KEPT):
+        host.hear(D, m.DropTask(task, 1))
+    assert len(host.core._dropped) == DROPPED_KEPT
+    host.host(attempt=2)
+    assert host.sent(c.StartTask)
+
+
+def test_the_end_of_a_task_is_reported_at_once() -> None:
+    """The dispatcher need not wait for the next heartbeat; being told twice changes nothing."""
+    host = Host()
+    host.make(0)
+    host.feed(c.Exhausted(1, 1, 1))
+    assert host.sent(m.WorkerHeartbeat).tasks == (m.TaskReport(1, 1, 1, 1),)
+    host.feed(c.Exhausted(1, 1, 1))
+    assert host.commands == []
+
+
+def test_idle_time_is_reported() -> None:
+    """A task that makes nothing says for how long."""
+    host = Host()
+    host.wait(3.0)
+    assert host.all_of(m.WorkerHeartbeat)[-1].tasks[0].idle >= 2.0
+
+
+# --- splits
+
+
+def test_splits_are_asked_for_until_they_come() -> None:
+    """One ask per source is under way; it is repeated every second and ends with what follows."""
+    host = Host()
+    host.feed(c.SplitsWanted(1, 1, 0, 0, 0))
+    ask = m.RequestSplits("w", 1, 1, 0, 0, 0)
+    assert host.sent(m.RequestSplits) == ask
+    host.feed(c.SplitsWanted(1, 1, 0, 0, 0))
+    assert host.commands == []
+    host.wait(1.0)
+    assert host.all_of(m.RequestSplits) == [ask]
+    host.hear(D, m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 5),)))
+    assert host.sent(c.FeedSplits).splits == (Split(0, 0, 5),)
+    host.wait(1.0)
+    assert host.all_of(m.RequestSplits) == []
+
+
+def test_splits_that_are_known_are_not_fed_twice() -> None:
+    """A repeated or overlapping answer brings only what is new; one with a gap brings nothing."""
+    host = Host()
+    one, two = Split(0, 0, 5), Split(0, 5, 9)
+    host.hear(D, m.SplitsAssigned(1, 1, 0, 0, (one,)))
+    host.hear(D, m.SplitsAssigned(1, 1, 0, 0, (one,)))
+    assert host.commands == []
+    host.hear(D, m.SplitsAssigned(1, 1, 0, 5, (two,)))
+    assert host.commands == []
+    host.hear(D, m.SplitsAssigned(1, 1, 3, 0, (two,)))
+    assert host.commands == []
+    host.hear(D, m.SplitsAssigned(1, 1, 0, 0, (one, two)))
+    assert host.sent(c.FeedSplits).splits == (two,)
+    host.feed(c.SplitsWanted(1, 1, 0, 0, 1))
+    assert host.commands == []
+
+
+def test_a_task_continues_its_ledger() -> None:
+    """Splits of a definition count as fed."""
+    host = Host()
+    host.host(attempt=2, ledger=3)
+    host.hear(D, m.SplitsAssigned(1, 2, 0, 2, (Split(0, 2, 3), Split(0, 3, 4))))
+    assert host.sent(c.FeedSplits).splits == (Split(0, 3, 4),)
+
+
+def test_who_waits_is_heard_before_who_will() -> None:
+    """An ask ahead of time is replaced by that of a source that waits, which goes out at once."""
+    host = Host()
+    host.feed(c.SplitsWanted(1, 1, 0, 0, 0, waiting=False, pace=0.5))
+    assert host.sent(m.RequestSplits) == m.RequestSplits("w", 1, 1, 0, 0, 0, 0, False, 0.5)
+    host.feed(c.SplitsWanted(1, 1, 0, 0, 0, waiting=True, pace=0.5))
+    assert host.sent(m.RequestSplits).waiting
+
+
+def test_an_ended_task_asks_for_nothing() -> None:
+    """What its source had asked for ahead of time is not asked for again."""
+    host = Host()
+    host.feed(c.SplitsWanted(1, 1, 0, 0, 0, waiting=False))
+    host.feed(c.Exhausted(1, 1, 3))
+    host.wait(3.0)
+    assert host.all_of(m.RequestSplits) == []
+
+
+def test_the_end_of_a_ledger_is_given_back() -> None:
+    """The runner says what it keeps; the same question gets the same answer, and later entries need the new number."""
+    host = Host()
+    host.hear(D, m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 9),)))
+    host.feed(c.SplitsWanted(1, 1, 0, 0, 1, waiting=False))
+    host.hear(D, m.TakeBackSplits(1, 1, 0, 1))
+    assert host.commands == [c.ReturnSplits(1, 1, 0)]
+    host.feed(c.LedgerCut(1, 1, 0, 1, 4, True))
+    returned = m.SplitsReturned("w", 1, 1, 0, 1, 1, 4)
+    assert host.sent(m.SplitsReturned) == returned
+    assert host.sent(m.RequestSplits).cut == 1
+    host.hear(D, m.TakeBackSplits(1, 1, 0, 1))
+    assert host.all_of(m.SplitsReturned) == [returned]
+    assert host.all_of(c.ReturnSplits) == []
+    host.hear(D, m.SplitsAssigned(1, 1, 0, 1, (Split(0, 9, 12),)))
+    assert host.commands == []
+    host.hear(D, m.SplitsAssigned(1, 1, 0, 1, (Split(0, 4, 5),), 1))
+    assert host.sent(c.FeedSplits).splits == (Split(0, 4, 5),)
+
+
+def test_nothing_is_given_back_that_does_not_exist() -> None:
+    """Everything is started, or nothing runs yet: the number of the cut stays. What is unknown is not answered."""
+    host = Host()
+    host.hear(D, m.TakeBackSplits(1, 1, 0, 1))
+    host.feed(c.LedgerCut(1, 1, 0, 0, 0, False))
+    assert host.sent(m.SplitsReturned) == m.SplitsReturned("w", 1, 1, 0, 0, 0, 0)
+    for unknown in (m.TakeBackSplits(2, 1, 0, 1), m.TakeBackSplits(1, 1, 5, 1), m.TakeBackSplits(1, 1, 0, 7)):
+        host.hear(D, unknown)
+        assert host.commands == []
+    host.feed(c.LedgerCut(2, 1, 0, 0, 0, True))
+    assert host.commands == []
+    host.hear(D, m.HostTask(definition(task=3, dataset="other", ledger=2)))
+    host.hear(D, m.TakeBackSplits(3, 1, 0, 1))
+    assert host.sent(m.SplitsReturned) == m.SplitsReturned("w", 3, 1, 0, 0, 2, 0)
+
+
+# --- distribution
+
+
+def test_blocks_go_to_who_has_credit() -> None:
+    """What is made waits for a grant, and frees room for more when it goes."""
+    host = Host()
+    host.make(0, size=60)
+    assert host.commands == []
+    host.link()
+    host.grant(8)
+    assert host.pushed() == [("k-1", 0)]
+    assert host.sent(c.AllowProduction).size == 160
+    assert host.sent(m.LinkReported).sent == 2, "lineage, and a block"
+
+
+def test_without_a_reader_a_task_makes_next_to_nothing() -> None:
+    """A few elements for the first client; none for one that is gone, whichever way it went."""
+    host = Host()
+    assert host.core.tasks[1].unread == UNREAD_ELEMENTS
+    host.link()
+    host.grant(8)
+    assert host.sent(c.AllowProduction) == c.AllowProduction(1, 1, 100, None, FEW_BYTES)
+    host.make(0, count=50)
+    host.hear("k", m.CloseLink("k-1"))
+    assert host.sent(c.AllowProduction).elements == 50 + UNREAD_ELEMENTS
+    host.make(50, count=8)
+    host.hear(D, m.ReleaseClient("k", {}))
+    assert [one.elements for one in host.all_of(c.AllowProduction) if one.elements != 58] == []
+    host.link("l", "l-1")
+    host.grant(8, client="l")
+    assert host.sent(c.AllowProduction).elements is None
+
+
+def test_blocks_of_large_elements_are_larger_in_memory_that_is_shared() -> None:
+    """Where all readers share it, and have a window of two of them; over sockets they are slower."""
+    host = Host()
+    host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp", "shm")))
+    host.feed(c.LinkBound("k-1", "tcp://k-1", "secret", memory=m.Memory(1, 2, 3, 1 << 30, b"token")))
+    host.grant(8, size=2 * FEW_SHARED_BYTES)
+    assert host.sent(c.AllowProduction).few_bytes == FEW_BYTES
+    wide = m.StreamGrant(1, 1, 16, 2 * FEW_SHARED_BYTES, 0)
+    host.hear("k", m.Grant("k-1", 0, (wide,), shares=True))
+    assert host.sent(c.AllowProduction).few_bytes == FEW_SHARED_BYTES
+    host.link("l", "l-1")
+    host.grant(8, client="l", size=2 * FEW_SHARED_BYTES)
+    assert host.sent(c.AllowProduction).few_bytes == FEW_BYTES
+
+
+def test_blocks_leave_memory_that_is_shared_to_others() -> None:
+    """None takes more than an eighth of it: what finds no place goes through sockets."""
+    host = Host()
+    host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp", "shm")))
+    host.feed(c.LinkBound("k-1", "tcp://k-1", "secret", memory=m.Memory(1, 2, 3, 4 << 20, b"token")))
+    wide = m.StreamGrant(1, 1, 16, 2 * FEW_SHARED_BYTES, 0)
+    host.hear("k", m.Grant("k-1", 0, (wide,), shares=True))
+    assert host.sent(c.AllowProduction).few_bytes == 512 << 10
+
+
+def test_a_new_host_makes_again_what_clients_have_before_one_reads() -> None:
+    """What is behind the readers counts for nothing, in rounds where consumers are numbered."""
+    host = Host(hosting=False)
+    host.hear(D, m.HostTask(structs.replace(definition(), skip=((0, 70), (80, 90)))))
+    host.hear(D, m.HostTask(structs.replace(definition(task=2), num_consumers=2, passed=(30, 20))))
+    host.hear(D, m.HostTask(structs.replace(definition(task=3), save_path="/saves/one")))
+    host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
+    limits = [one.elements for one in host.all_of(c.AllowProduction)]
+    assert limits == [90 + UNREAD_ELEMENTS, 20 + UNREAD_ELEMENTS, None]
+
+
+def test_the_client_with_least_in_flight_comes_first() -> None:
+    """Two clients with equal credit get equal shares."""
+    host = Host()
+    host.link()
+    host.link("l", "l-1")
+    host.grant(8)
+    host.grant(8, client="l")
+    for first in range(4):
+        host.make(first)
+        assert host.pushed() == [("kl"[first % 2] + "-1", first)]
+
+
+def test_a_waiting_client_makes_the_runner_hand_over() -> None:
+    """A client with nothing in flight has the runner flush, once, also before it has started."""
+    host = Host()
+    host.link()
+    host.grant(8)
+    assert host.all_of(c.FlushTask) == [c.FlushTask(1, 1)]
+    host.grant(8)
+    assert host.all_of(c.FlushTask) == []
+    late = Host(hosting=False)
+    late.host()
+    late.link()
+    late.grant(8)
+    assert late.all_of(c.FlushTask) == []
+    late.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
+    assert late.all_of(c.FlushTask) == [c.FlushTask(1, 1)]
+
+
+def test_grants_that_come_before_their_task_are_kept() -> None:
+    """A client may hear of a task before its worker does."""
+    host = Host()
+    host.link()
+    host.grant(8, attempt=2)
+    host.host(attempt=2)
+    host.make(0, attempt=2)
+    assert host.pushed() == [("k-1", 0)]
+
+
+def test_every_client_is_told_the_end() -> None:
+    """The end follows the last block, once for each client, also for one that comes later."""
+    host = Host()
+    host.link()
+    host.grant(8)
+    host.make(0)
+    host.feed(c.Exhausted(1, 1, 1))
+    assert host.pushed() == [("k-1", "end")]
+    host.grant(8, handed_out=1)
+    assert host.pushed() == []
+    host.link("l", "l-1")
+    host.grant(8, client="l")
+    assert host.pushed() == [("l-1", "end")]
+
+
+def test_what_a_gone_client_was_given_goes_to_others() -> None:
+    """Blocks come back in order, without what was delivered, and the end is told again after them."""
+    host = Host()
+    host.link()
+    host.grant(8)
+    host.make(0, count=4)
+    host.make(4)
+    host.link("l", "l-1")
+    host.hear(D, m.ReleaseClient("k", {1: ((0, 2),)}))
+    host.grant(8, client="l")
+    assert [(push.header.first, push.header.skip) for push in host.messages()] == [(0, 2), (4, 0)]
+    host.hear(D, m.ReleaseClient("stranger", {}))
+    assert host.commands == []
+
+
+def test_nothing_is_given_again_of_a_task_that_is_not_owed_any_more() -> None:
+    """The dispatcher, which knows that all of it was delivered, does not name it as it tells that a client is gone."""
+    host = Host()
+    host.link()
+    host.grant(8)
+    host.make(0, count=4)
+    host.grant(8, handed_out=1)
+    host.link("l", "l-1")
+    host.hear(D, m.ReleaseClient("k", {}))
+    host.grant(8, client="l")
+    assert host.messages() == []
+    assert not host.core.tasks[1].incomplete
+
+
+def test_what_cannot_be_given_again_is_reported() -> None:
+    """A client that died after taking elements and before reporting them makes the task incomplete."""
+    host = Host()
+    host.link()
+    host.grant(8)
+    host.make(0, count=4)
+    host.grant(8, handed_out=3)
+    host.hear(D, m.ReleaseClient("k", {1: ((0, 1),)}))
+    assert host.sent(m.WorkerHeartbeat).tasks[0].incomplete
+
+
+def test_a_closed_link_gets_nothing_more() -> None:
+    """Its client may come back with a new link and a grant."""
+    host = Host()
+    host.link()
+    host.grant(8)
+    host.hear("k", m.CloseLink("k-1"))
+    assert host.sent(c.UnbindLink).link == "k-1"
+    host.hear("k", m.CloseLink("k-1"))
+    assert host.commands == []
+    host.make(0)
+    assert host.pushed() == []
+    host.link("k", "k-2")
+    host.hear("k", m.Grant("k-2", 0, (m.StreamGrant(1, 1, 8, 1000, 0),)))
+    assert host.pushed() == [("k-2", 0)]
+
+
+def test_closing_touches_only_the_streams_of_its_client() -> None:
+    """Other clients of the task read on, and a link without streams closes as well."""
+    host = Host()
+    host.link()
+    host.link("l", "l-1")
+    host.grant(8)
+    host.hear("l", m.CloseLink("l-1"))
+    host.make(0)
+    assert host.pushed() == [("k-1", 0)]
+
+
+def test_a_new_link_goes_on_where_the_old_one_broke() -> None:
+    """What was made while there was no link follows what is sent again."""
+    host = Host()
+    host.link()
+    host.grant(8)
+    host.make(0)
+    host.hear("k", m.OpenLink("k", "k-2", "k-1", 0, "", ("tcp",)))
+    host.make(1)
+    assert host.pushed() == []
+    host.feed(c.LinkBound("k-2", "tcp://k-2", "secret"))
+    assert host.pushed() == [("k-2", 0), ("k-2", 1)]
+
+
+def test_a_link_that_cannot_be_bound_changes_nothing() -> None:
+    """The client is refused; the task waits."""
+    host = Host()
+    host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp",)))
+    host.feed(c.LinkBound("k-1", "", "", "no port"))
+    assert host.sent(m.LinkRefused).text == "no port"
+
+
+def test_a_grant_on_an_unknown_link_is_refused() -> None:
+    """The client opens another."""
+    host = Host()
+    host.grant(8)
+    assert host.sent(m.LinkRefused).error == "NotFoundError"
+
+
+# --- what is told of a worker
+
+
+def test_a_worker_knows_what_it_owes() -> None:
+    """Elements are owed while a reading client waits for them or has not seen them; what nobody reads is not."""
+    host = Host()
+    host.make(0)
+    assert not host.core.owes_elements
+    host.link()
+    host.grant(0)
+    assert host.core.owes_elements, "no credit yet"
+    host.grant(8)
+    assert host.core.owes_elements, "sent and not seen"
+    host.hear("k", m.Grant("k-1", 2, (m.StreamGrant(1, 1, 8, 1000, 1),)))
+    assert not host.core.owes_elements
+
+
+def test_a_worker_knows_what_it_was_rid_of() -> None:
+    """Tasks that were taken away are remembered by number."""
+    host = Host()
+    assert list(host.core.dropped) == []
+    host.hear(D, m.DropTask(1, 1))
+    assert list(host.core.dropped) == [1]
+
+
+# --- coordinated reads
+
+
+def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
+    """A consumer that was to the end elsewhere fills no buffer; before the end of a task, that is, when it matters."""
+    host = Host(hosting=False, buffer_bytes=20)
+    host.hear(D, m.HostTask(structs.replace(definition(), num_consumers=2, passed=(0, 0))))
+    host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
+    host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp",), m.Reader(0)))
+    host.feed(c.LinkBound("k-1", "tcp://k-1", "secret"))
+    host.grant(10)
+    for lane in (0, 1):
+        host.feed(c.Produced(1, 1, 0, 2, 20, b"meta", "frames", lane=lane))
+    assert host.all_of(c.AllowProduction) == []
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, {1: (0, 2), 9: (1, 1)}))
+    assert host.sent(c.AllowProduction).size == 60
+    host.feed(c.Produced(1, 1, 2, 1, 20, b"meta", "frames", lane=1))
+    host.feed(c.Exhausted(1, 1, 3))
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, {1: (0, 3)}))
+    host.hear("l", m.OpenLink("l", "l-1", "", 0, "", ("tcp",), m.Reader(1)))
+    host.feed(c.LinkBound("l-1", "tcp://l-1", "secret"))
+    host.hear("l", m.Grant("l-1", 0, (m.StreamGrant(1, 1, 10, 1000, 0, 0, 2),)))
+    assert host.pushed() == [("l-1", 2), ("l-1", "end")]
+
+
+# --- on its way out
+
+
+def test_a_worker_that_is_told_to_leave_says_so_until_its_tasks_are_gone() -> None:
+    """It tells the dispatcher at once and in each heartbeat, and may be ended when nothing is left here."""
+    host = Host()
+    host.feed(c.DrainRequested(6.0))
+    assert host.sent(m.WorkerHeartbeat).draining
+    host.feed(c.DrainRequested(6.0))
+    assert host.commands == []
+    host.wait(1.0)
+    assert host.sent(m.WorkerHeartbeat).draining
+    assert not host.core.draining.done
+    host.hear(D, m.DropTask(1, 1))
+    assert host.core.draining.done
+
+
+def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
+    """Its time is limited; it goes on with its work until then, and says what it leaves behind."""
+    host = Host()
+    host.feed(c.DrainRequested(6.0))
+    host.host(attempt=2)
+    assert host.core.tasks[1].definition.attempt == 2
+    host.wait(6.0)
+    assert host.core.draining.done
+    assert "nobody has taken 1 tasks in time" in host.sent(c.Note).text
+    host.wait(1.0)
+    assert not host.all_of(c.Note)
+
+
+def test_the_dispatcher_can_tell_a_worker_to_leave() -> None:
+    """Its answer says so; a worker without tasks has nothing to wait for."""
+    host = Host()
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, draining=True))
+    assert host.sent(m.WorkerHeartbeat).draining
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, draining=True))
+    assert host.commands == []
+    idle = Host(hosting=False)
+    idle.hear(D, m.WorkerHeartbeatAnswered("w", True, draining=True))
+    assert idle.core.draining.done
+
+
+def test_deaths_before_are_told_until_somebody_knows() -> None:
+    """Who took the place of a dead process says so with each registration, until the first answer."""
+    death = m.Death("v", "was killed by SIGSEGV", False, ((1, 1),), (m.Crumb(1, 1, 7),))
+    worker = Transcript(WorkerCore(WorkerProfile("w", "tcp://w", deaths=(death,))))
+    for _ in range(2):
+        worker.wait(1.0)
+        assert worker.sent(m.RegisterWorker).deaths == (death,)
+    worker.hear(D, m.WorkerRegistered("w"))
+    worker.hear(D, m.WorkerHeartbeatAnswered("w", known=False))
+    assert worker.sent(m.RegisterWorker).deaths == ()
+
+
+def test_the_dispatcher_hears_what_a_task_is_at() -> None:
+    """What a task has been at for long is in its report while it lasts; of another attempt nothing is."""
+    host, crumb = Host(), m.Crumb(1, 1, 7, "/0", "map(f)")
+    host.feed(c.Busy(1, 1, 3.5, crumb))
+    host.feed(c.Busy(1, 2, 9.0, crumb))
+    host.wait(1.0)
+    [report] = host.sent(m.WorkerHeartbeat).tasks
+    assert (report.busy, report.crumb) == (3.5, crumb)
+    host.feed(c.Busy(1, 1, 0.0))
+    host.wait(1.0)
+    [report] = host.sent(m.WorkerHeartbeat).tasks
+    assert (report.busy, report.crumb) == (0.0, None)
+
+
+# --- lineage
+
+
+def lineages(host: Host) -> list[m.Lineage]:
+    return [push.header for push in host.all_of(c.Push) if isinstance(push.header, m.Lineage)]
+
+
+def assigned(count: int) -> m.SplitsAssigned:
+    return m.SplitsAssigned(1, 1, 0, 0, tuple(Split(0, number, number + 1) for number in range(count)), 0)
+
+
+def test_a_client_is_told_what_its_blocks_depend_on() -> None:
+    """Before the first one everything, then what is new, and nothing while nothing is; before the end as well."""
+    host = Host(hosting=False)
+    host.hear(D, m.WorkerRegistered("w"))
+    host.host(ledger=0)
+    host.hear(D, assigned(3))
+    host.link()
+    host.grant(20)
+    host.feed(c.SplitsStarted(1, 1, ((1, 0),)))
+    assert not host.all_of(c.Push)
+    host.make(0)
+    assert [type(push.header) for push in host.all_of(c.Push)] == [m.Lineage, m.Block]
+    assert lineages(host)[0].ledger == ((Split(0, 0, 1),),)
+    assert lineages(host)[0].origin == m.Origin(0, 9, None, 0, 0)
+    host.make(1)
+    assert not lineages(host)
+    host.feed(c.SplitsStarted(1, 1, ((2, 0),)))
+    host.feed(c.StateTaken(1, 1, m.TaskState(2, b"here", (1,))))
+    host.make(2)
+    assert lineages(host)[0].ledger == ((Split(0, 1, 2),),)
+    assert lineages(host)[0].states == (m.TaskState(2, b"here", (1,)),)
+    host.feed(c.SplitsStarted(1, 1, ((3, 0),)))
+    host.feed(c.SplitsStarted(1, 2, ((9, 9),)))
+    host.feed(c.Exhausted(1, 1, 3))
+    assert [type(push.header) for push in host.all_of(c.Push)] == [m.Lineage, m.EndOfTask]
+    assert lineages(host)[0].ledger == ((Split(0, 2, 3),),)
+
+
+def test_a_client_that_comes_late_is_told_everything() -> None:
+    """What others were told before it, it is told at once: of elements that were made it may know by the dispatcher."""
+    host = Host(hosting=False)
+    host.hear(D, m.WorkerRegistered("w"))
+    host.host(ledger=0)
+    host.hear(D, assigned(3))
+    host.link()
+    host.grant(1)
+    host.feed(c.SplitsStarted(1, 1, ((2, 0),)))
+    host.make(0)
+    host.link("l", "l-1")
+    host.grant(8, client="l")
+    assert lineages(host)[0].ledger == ((Split(0, 0, 1), Split(0, 1, 2)),)
+    host.make(1)
+    assert not lineages(host)
+
+
+def test_all_that_came_with_a_task_is_told() -> None:
+    """A host before this one may have started it, and it can not be given back."""
+    host = Host(hosting=False)
+    host.hear(D, m.WorkerRegistered("w"))
+    host.host(ledger=3)
+    host.link()
+    host.grant(1)
+    host.make(0)
+    assert [split.start for split in lineages(host)[0].ledger[0]] == [0, 1, 2]
+
+
+def test_those_who_share_a_cache_are_told_nothing() -> None:
+    """What they miss is not made again, so they have no state."""
+    host = Host(hosting=False)
+    host.hear(D, m.WorkerRegistered("w"))
+    host.hear(D, m.HostTask(structs.replace(definition(ledger=1), cache=True)))
+    host.link()
+    host.grant(8)
+    host.make(0)
+    assert [type(push.header) for push in host.all_of(c.Push)] == [m.Block]
+
+
+def test_a_worker_leaves_after_its_tasks() -> None:
+    """Tasks that it has begun count once they are gone from it, whether they are done or moved on."""
+    host = Host(max_tasks=2)
+    host.host(2, dataset="never sent")
+    for task in (2, 1):
+        host.hear(D, m.DropTask(task, 1))
+    assert not host.core.draining.begun
+    host.host()
+    host.host(attempt=2)  # the same task comes back: that is another one
+    host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
+    host.hear(D, m.DropTask(1, 2))
+    assert host.core.draining.worn
+    assert host.core.draining.done
+
+
+def test_a_copy_that_nobody_reads_to_its_end_keeps_no_worker() -> None:
+    """Its job may be kept for long for readers that come later, and another copy does as well for them."""
+    host = Host(hosting=False, max_tasks=1)
+    host.hear(D, m.WorkerRegistered("w"))
+    host.hear(D, m.HostTask(structs.replace(definition(), processing_mode="OFF")))
+    host.host(2)
+    host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
+    host.link()
+    host.grant(1)
+    host.make(0, count=2)
+    host.hear(D, m.DropTask(2, 1))
+    host.feed(c.Exhausted(1, 1, 2))
+    assert not host.core.draining.begun
+    host.hear("k", m.CloseLink("k-1"))
+    assert host.core.draining.worn
+    assert host.core.draining.done
+
+
+# --- whom elements are for
+
+
+def test_elements_are_for_those_who_show_the_ticket() -> None:
+    """Whoever else asks is answered as if there were nothing: the dispatcher does not know that it reads."""
+    host = Host(hosting=False)
+    host.hear(D, m.WorkerRegistered("w"))
+    host.hear(D, m.HostTask(structs.replace(definition(), ticket=77)))
+    host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
+    for client, ticket in (("thief", 0), ("guest", 78), ("k", 77)):
+        host.hear(client, m.OpenLink(client, f"{client}-1", "", 0, "", ("tcp",), ticket=ticket))
+        host.feed(c.LinkBound(f"{client}-1", "tcp://x", "secret"))
+        host.grant(10, client=client)
+    host.make(0)
+    assert host.pushed() == [("k-1", 0)]
+    assert set(host.core.tasks[1].dealing.streams) == {"k"}
+
+
+def test_a_link_that_is_not_read_is_closed() -> None:
+    """Its shell says that too much waits in it: nothing more is sent over it, and its client may open another one."""
+    host = Host()
+    host.link()
+    host.grant(10)
+    host.feed(c.LinkBroken("k-1", "it takes nothing"))
+    assert host.sent(c.UnbindLink).link == "k-1"
+    host.make(0)
+    assert host.pushed() == []

@@ -1,0 +1,129 @@
+"""Facts about decisions on their way to the dispatcher, and what waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.worker import decisions
+from zmqdata.core.worker.decisions import Agreeing, Agreement
+from zmqdata.decisions import Decision, Decisions
+
+KEY = (7, 1)
+
+
+class Hosted:
+    """A task, and what became of the events for it."""
+
+    key = KEY
+
+    def __init__(self) -> None:
+        self.agreement = Agreement(Decisions(), 0)
+        self.sent: list[m.ElementsDecided] = []
+        self.handled: list[object] = []
+        handlers: dict[type[Any], Callable[[Any, float], None]] = {
+            kind: lambda event, now: self.handled.append(event) for kind in (c.Produced, c.StateTaken, c.Exhausted)
+        }
+        self.agreeing = Agreeing("w", lambda event: self if event.attempt == 1 else None, self._do, handlers)
+
+    def _do(self, command: object) -> None:
+        assert isinstance(command, c.Send)
+        assert isinstance(command.message, m.ElementsDecided)
+        self.sent.append(command.message)
+
+    def make(self, number: int) -> c.Produced:
+        """A block is made; it is handled or held."""
+        made = c.Produced(*KEY, number, 1, 10, b"", ())
+        if not self.agreeing.holds(made):
+            self.handled.append(made)
+        return made
+
+    def decide(self, first: int, *decisions: Decision) -> None:
+        self.agreeing.events[c.Decided](c.Decided(*KEY, first, decisions), 0.0)
+
+    def answer(self, report: int, attempt: int = 1, needed: int = 0) -> None:
+        self.agreeing.messages[m.DecisionsKept](c.DISPATCHER, m.DecisionsKept(7, attempt, report, needed), 1.0)
+
+
+def test_nothing_waits_where_nothing_is_decided() -> None:
+    """A pipeline that leaves nothing out sends what it makes at once."""
+    host = Hosted()
+    made = host.make(0)
+    assert (host.handled, host.sent) == ([made], [])
+
+
+def test_what_is_made_behind_a_decision_waits_until_it_is_durable() -> None:
+    """In the order in which it was made; what was made before does not wait."""
+    host = Hosted()
+    before = host.make(0)
+    host.decide(0, Decision("/0", 0, 5, (3,)))
+    behind = [host.make(1), host.make(2)]
+    assert (host.handled, host.agreement.kept.length) == ([before], 0)
+    host.answer(1)
+    assert (host.handled, host.agreement.kept.length) == ([before, *behind], 1)
+    assert host.agreement.ask is None
+
+
+def test_what_is_decided_meanwhile_is_told_at_once_all_together() -> None:
+    """When an answer comes, what waited for it goes, and everything decided since is one ask."""
+    host = Hosted()
+    host.decide(0, Decision("/0", 0, 5))
+    first = host.make(0)
+    host.decide(0, Decision("/0", 0, 8))
+    second = host.make(1)
+    host.decide(1, Decision("/0", 8, 9, (8,)))
+    third = host.make(2)
+    host.answer(1)
+    assert host.handled == [first]
+    assert host.sent[1:] == [m.ElementsDecided("w", 7, 1, 2, 0, (Decision("/0", 0, 8), Decision("/0", 8, 9, (8,))))]
+    host.answer(2)
+    assert host.handled == [first, second, third]
+    assert host.agreement.growing == 1
+
+
+def test_an_ask_is_repeated_until_it_is_answered() -> None:
+    """After a while without an answer, and again; another answer than its own changes nothing."""
+    host = Hosted()
+    host.decide(0, Decision("/0", 0, 5))
+    assert host.agreement.repeated(0.5, 1.0) is None
+    assert host.agreement.repeated(1.0, 1.0) is host.sent[0]
+    assert host.agreement.repeated(1.5, 1.0) is None
+    host.answer(9)
+    host.answer(1, attempt=2)
+    assert host.agreement.ask is host.sent[0]
+    host.answer(1)
+    host.answer(1)
+    assert host.agreement.repeated(9.0, 1.0) is None
+
+
+def test_very_much_is_told_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an outage of the dispatcher, as messages have limits: each portion frees what was made behind it."""
+    monkeypatch.setattr(decisions, "MOST_TOLD", 2)
+    host = Hosted()
+    made = []
+    for number in range(6):
+        host.decide(number, Decision(f"/0[{number}]/", 0, 1))
+        made.append(host.make(number))
+    host.answer(1)
+    assert host.handled == made[:1]
+    host.answer(2)
+    assert host.handled == made[:3]
+    host.answer(3)
+    host.answer(4)
+    assert host.handled == made
+    assert [(ask.first, len(ask.decisions)) for ask in host.sent] == [(0, 1), (1, 2), (3, 2), (5, 1)]
+    assert host.agreement.kept.length == 6
+
+
+def test_what_nobody_needs_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A little of it is, for clients that come late; of very much only what an attempt may need."""
+    monkeypatch.setattr(decisions, "MOST_KEPT", 3)
+    host = Hosted()
+    for number in range(5):
+        host.decide(number, Decision(f"/0[{number}]/", 0, 1))
+        host.answer(number + 1, needed=number)
+    assert (host.agreement.kept.base, host.agreement.kept.length) == (3, 5)

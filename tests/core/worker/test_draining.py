@@ -1,0 +1,82 @@
+"""Facts about a worker on its way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from zmqdata.core.worker.draining import DRAIN_SECONDS, Draining
+from zmqdata.messages import TaskDefinition
+
+TASK = TaskDefinition(1, 1, 1, "dataset", "digest", "DYNAMIC", 1, None, (), ())
+
+
+def task(**changes: Any) -> TaskDefinition:
+    return structs.replace(TASK, **changes)
+
+
+def quiet() -> Draining:
+    return Draining(lambda note: None)
+
+
+def test_a_worker_stays_while_others_may_take_its_tasks() -> None:
+    """It leaves when they are gone; asked again, the first time counts."""
+    draining = quiet()
+    assert draining.begin(10.0, 7.0, 1)
+    assert not draining.begin(16.0, 7.0, 1)
+    draining.look(16.9, [TASK])
+    assert not draining.done
+    draining.look(16.9, [])
+    assert draining.done
+
+
+def test_a_worker_leaves_in_time() -> None:
+    """What nobody has taken is told, once; copies are nobody's to take."""
+    notes: list[Any] = []
+    draining = Draining(notes.append)
+    draining.begin(10.0, 7.0, 1)
+    for now in (17.0, 18.0):
+        draining.look(now, [TASK, task(processing_mode="OFF")])
+    assert draining.done
+    assert [note.level for note in notes] == ["info", "warning"]
+    assert "nobody has taken 1 tasks in time" in notes[1].text
+
+
+def test_who_was_not_told_to_leave_stays() -> None:
+    """A worker without tasks waits for some."""
+    draining = quiet()
+    draining.look(1e9, [])
+    assert not draining.done
+
+
+def test_who_has_had_its_tasks_leaves() -> None:
+    """It hands over what it has, as one that was told to; one that was told so before is not called worn."""
+    draining = Draining(lambda note: None, max_tasks=2)
+    draining.tasks = 1
+    draining.look(10.0, [TASK])
+    assert not draining.begun
+    draining.tasks = 2
+    draining.look(10.0, [TASK])
+    assert (draining.begun, draining.worn, draining.done) == (True, True, False)
+    draining.look(10.0, [])
+    assert draining.done
+    told = Draining(lambda note: None, max_tasks=2)
+    told.begin(10.0, 7.0, 1)
+    told.tasks = 2
+    told.look(10.0, [])
+    assert (told.worn, told.done) == (False, True)
+
+
+def test_a_copy_keeps_who_has_had_its_tasks() -> None:
+    """A copy of the input would begin anew, so it is let to its end; one that comes meanwhile is waited for."""
+    copy = task(processing_mode="OFF")
+    draining = Draining(lambda note: None, max_tasks=1)
+    draining.tasks = 5
+    draining.look(10.0, [TASK, copy])
+    assert not draining.begun
+    draining.look(11.0, [TASK])
+    draining.look(12.0, [copy])
+    assert (draining.begun, draining.done) == (True, False)
+    draining.look(11.0 + DRAIN_SECONDS, [copy])
+    assert draining.done

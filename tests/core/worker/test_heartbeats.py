@@ -1,0 +1,49 @@
+"""Facts about when a worker speaks to its dispatcher."""
+
+from __future__ import annotations
+
+from zmqdata.core.worker.heartbeats import FEW_TASKS, Heartbeats
+
+
+def test_news_of_few_tasks_are_told_at_once() -> None:
+    """However soon after the last word; and then nothing is due before the usual pause is over."""
+    beats = Heartbeats(usual=1.0, patience=60.0)
+    beats.spoke(10.0)
+    assert not beats.is_due(10.9, FEW_TASKS)
+    assert beats.may_tell(10.0, FEW_TASKS)
+    beats.spoke(10.0)
+    assert not beats.is_due(10.9, FEW_TASKS)
+    assert beats.is_due(11.0, FEW_TASKS)
+
+
+def test_news_of_many_tasks_wait_for_more() -> None:
+    """For as long as all of them cost, but no longer than usual, and they are told without being said again."""
+    beats = Heartbeats(usual=100.0, patience=600.0)
+    beats.spoke(10.0)
+    assert not beats.may_tell(10.1, 1000)
+    assert not beats.is_due(10.19, 1000)
+    assert beats.is_due(10.21, 1000)
+    assert not beats.is_due(109.9, 1_000_000)
+    assert beats.is_due(110.0, 1_000_000)
+
+
+def test_the_dispatcher_may_want_them_more_rarely() -> None:
+    """Never more often than the worker would, and not so rarely that its patience ends."""
+    beats = Heartbeats(usual=1.0, patience=60.0)
+    for every, pause in ((0.0, 1.0), (0.2, 1.0), (5.0, 5.0), (100.0, 20.0)):
+        beats.answered(every)
+        assert beats.pause == pause
+
+
+def test_who_says_nothing_is_given_up_once_in_so_long() -> None:
+    """Counted from the first look, or from the last word; what it can do without is not sent to it before that."""
+    beats = Heartbeats(usual=1.0, patience=60.0)
+    assert not beats.listens(0.0)
+    assert not beats.gives_up(5.0)
+    assert not beats.gives_up(64.0)
+    beats.heard(64.0)
+    assert beats.listens(67.0)
+    assert not beats.listens(67.1)
+    assert not beats.gives_up(123.0)
+    assert beats.gives_up(124.0)
+    assert not beats.gives_up(125.0)

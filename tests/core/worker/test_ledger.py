@@ -1,0 +1,67 @@
+"""Facts about what a worker knows of the ledgers that it feeds to its runners."""
+
+from __future__ import annotations
+
+from zmqdata import messages as m
+from zmqdata.core.worker.ledger import SplitFeed
+from zmqdata.splits import Split
+
+ASK = m.RequestSplits("w", 1, 1, 0, 0, 0, waiting=False)
+
+
+def test_one_ask_is_under_way() -> None:
+    """It is sent once, whatever the pace; one for another repetition, or of one who waits now, takes its place."""
+    feed = SplitFeed(0)
+    assert feed.want(ASK, 0.0)
+    assert not feed.want(m.RequestSplits("w", 1, 1, 0, 0, 0, waiting=False, pace=2.0), 0.0)
+    assert feed.want(m.RequestSplits("w", 1, 1, 0, 0, 0), 0.0)
+    assert feed.want(m.RequestSplits("w", 1, 1, 0, 1, 0), 0.0)
+
+
+def test_an_ask_is_repeated_until_entries_come() -> None:
+    """Each second, say; an answer with nothing new does not end it."""
+    feed = SplitFeed(0)
+    assert feed.repeated(9.0, 1.0) is None
+    feed.want(ASK, 0.0)
+    assert feed.repeated(0.5, 1.0) is None
+    assert feed.repeated(1.0, 1.0) == ASK
+    assert feed.repeated(1.5, 1.0) is None
+    assert feed.take(m.SplitsAssigned(1, 1, 0, 0, ())) == ()
+    assert feed.take(m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 2),))) == (Split(0, 0, 2),)
+    assert (feed.ask, feed.have) == (None, 1)
+
+
+def test_what_came_with_a_task_counts_as_started() -> None:
+    """A host before this one may have started it; of what comes later, clients are told as far as it was begun."""
+    feed = SplitFeed.of(5, [Split(0, 10, 20)])
+    assert (feed.have, feed.reached, feed.started(0)) == (6, (6, 0), (Split(0, 10, 20),))
+    feed.take(m.SplitsAssigned(1, 1, 0, 6, (Split(0, 40, 50), Split(0, 60, 70))))
+    assert feed.started(6) == ()
+    feed.reached = (6, 3)
+    assert feed.started(5) == (Split(0, 10, 20), Split(0, 40, 43))
+    feed.reached = (7, 1)
+    assert feed.started(6) == (Split(0, 40, 50), Split(0, 60, 61))
+
+
+def test_a_cut_shortens_what_clients_may_be_told() -> None:
+    """What was given back belongs to somebody else; the entry that it was taken from ends earlier."""
+    feed = SplitFeed(0)
+    feed.take(m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 10), Split(0, 40, 50))))
+    feed.shorten(1, 4)
+    feed.reached = (1, 0)
+    assert (feed.started(0), feed.have) == ((Split(0, 0, 4),), 1)
+
+
+def test_what_was_sent_before_a_cut_is_not_taken() -> None:
+    """Entries count only with the number of the last cut: they were cut with the rest."""
+    feed = SplitFeed(3)
+    feed.want(ASK, 0.0)
+    feed.shorten(2, 17)
+    assert (feed.have, feed.kept, feed.stop) == (2, 2, 17)
+    assert feed.ask is not None
+    assert (feed.ask.have, feed.ask.cut) == (2, 1)
+    entry = Split(0, 40, 50)
+    assert feed.take(m.SplitsAssigned(1, 1, 0, 2, (entry,))) == ()
+    assert feed.take(m.SplitsAssigned(1, 1, 0, 2, (entry,), 1)) == (entry,)
+    feed.shorten(0, 0)
+    assert (feed.cut, feed.ask) == (2, None)

@@ -1,0 +1,363 @@
+"""Facts about the worker's ends of links."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.worker import links
+from zmqdata.core.worker.links import (
+    ANSWER_PAUSE,
+    LINK_SILENCE,
+    MAX_GRANTS,
+    MAX_IDLE_LINKS,
+    NAMED_AT_ONCE,
+    RELEASED_KEPT,
+    RETIRED_KEPT,
+    SPOKE_LATELY,
+    Link,
+    SendLinks,
+)
+
+
+class Ends:
+    """Links with what they last wanted done."""
+
+    def __init__(self) -> None:
+        self.commands: list[Any] = []
+        self.links = SendLinks(self.commands.append)
+
+    def done(self) -> list[Any]:
+        done = list(self.commands)
+        self.commands.clear()
+        return done
+
+    def ask(self, link: str, replaces: str = "", have_through: int = 0, client: str = "client", **at: Any) -> list[Any]:
+        peer, now = at.get("peer", "peer"), at.get("now", 0.0)
+        self.links.open(peer, m.OpenLink(client, link, replaces, have_through, "host", ("tcp",)), now)
+        return self.done()
+
+    def use(self, link: str, now: float = 0.0, sent: float = 0.0) -> None:
+        self.links.granted("peer", m.Grant(link, 0, (m.StreamGrant(1, 1, 5, 5, 0),), sent=sent), now)
+        self.done()
+
+    def bound(self, link: str, error: str = "") -> list[Any]:
+        self.links.bound(c.LinkBound(link, "" if error else f"tcp://{link}", "secret", error), 0.0)
+        return self.done()
+
+    def open(self, link: str, replaces: str = "", have_through: int = 0) -> list[Any]:
+        self.ask(link, replaces, have_through)
+        return self.bound(link)
+
+    def push(self, *firsts: int) -> list[Any]:
+        for first in firsts:
+            self.links.push("client", m.Block(0, 1, 1, first, 1, 0, 10), ())
+        return self.done()
+
+
+def refusal(command: Any) -> str:
+    assert isinstance(command.message, m.LinkRefused)
+    return command.message.error
+
+
+def pushed(commands: list[Any]) -> list[tuple[str, int, int]]:
+    return [(x.link, x.header.number, x.header.first) for x in commands if isinstance(x, c.Push)]
+
+
+def test_a_link_is_bound_then_opened() -> None:
+    """An ask binds a socket; once it is bound the client is told where; a repeated ask gets the same answer."""
+    ends = Ends()
+    assert ends.ask("client-1") == [c.BindLink("client-1", "host", ("tcp",))]
+    assert ends.ask("client-1") == []
+    assert not ends.links.is_bound("client")
+    opened = c.Send("peer", m.LinkOpened("client-1", "tcp://client-1", "secret"))
+    assert ends.bound("client-1") == [opened]
+    assert ends.ask("client-1") == [opened]
+    assert ends.links.is_bound("client")
+
+
+def test_a_link_that_cannot_be_bound_can_be_asked_for_again() -> None:
+    """Without a free port the client is refused, and its next ask tries again."""
+    ends = Ends()
+    ends.ask("client-1")
+    assert [refusal(one) for one in ends.bound("client-1", "no port is free")] == ["ResourceExhaustedError"]
+    assert ends.ask("client-1") == [c.BindLink("client-1", "host", ("tcp",))]
+
+
+def test_messages_are_numbered_per_link() -> None:
+    """Numbers count from 1."""
+    ends = Ends()
+    ends.open("client-1")
+    assert pushed(ends.push(5, 6)) == [("client-1", 1, 5), ("client-1", 2, 6)]
+
+
+def test_a_new_link_brings_what_the_old_one_lost() -> None:
+    """What the client had not seen of the link before is sent again, numbered anew."""
+    ends = Ends()
+    ends.open("client-1")
+    ends.push(0, 1, 2)
+    assert ends.ask("client-2", "client-1", 2)[0] == c.UnbindLink("client-1")
+    assert pushed(ends.bound("client-2")) == [("client-2", 1, 2)]
+
+
+def test_a_link_that_replaces_an_unknown_one_brings_everything() -> None:
+    """Numbers of another link say nothing: all that is unseen is sent again."""
+    ends = Ends()
+    ends.open("client-1")
+    ends.push(0, 1)
+    assert pushed(ends.open("client-3", "client-2", 2)) == [("client-3", 1, 0), ("client-3", 2, 1)]
+
+
+def test_seen_messages_are_forgotten() -> None:
+    """A grant says what has arrived; only later messages are sent again. Its answer tells by when it was sent."""
+    ends = Ends()
+    ends.open("client-1")
+    ends.push(0, 1)
+    grant = m.Grant("client-1", 1, (m.StreamGrant(1, 1, 5, 5, 0),), sent=0.9)
+    link = ends.links.granted("peer", grant, 1.0)
+    assert link is not None
+    assert (len(link.unseen), list(link.grants)) == (1, [1])
+    ends.links.report(link, grant, 1.0)
+    assert ends.done() == [c.Send("peer", m.LinkReported("client-1", 2, heard=0.9))]
+
+
+def test_a_client_is_told_now_and_then_how_much_was_sent() -> None:
+    """Of the grants that come for each block few are answered, but all that ask to vouch for the client."""
+    ends = Ends()
+    ends.open("client-1")
+
+    def answers(now: float, sent: float = 0.0) -> int:
+        grant = m.Grant("client-1", 0, (), sent=sent)
+        link = ends.links.granted("peer", grant, now)
+        assert link is not None
+        ends.links.report(link, grant, now)
+        return len(ends.done())
+
+    assert [answers(now) for now in (1.0, 1.1, 1.0 + ANSWER_PAUSE - 0.1, 1.0 + ANSWER_PAUSE)] == [1, 0, 0, 1]
+    assert [answers(1.5, 1.4), answers(1.6, 1.5), answers(1.7)] == [1, 1, 0]
+
+
+def test_a_grant_on_an_unknown_link_is_refused() -> None:
+    """The client learns that it must open a new link."""
+    ends = Ends()
+    assert ends.links.granted("peer", m.Grant("client-1", 0, ()), 0.0) is None
+    assert [refusal(one) for one in ends.done()] == ["NotFoundError"]
+
+
+def test_a_late_ask_does_not_open_a_link_again() -> None:
+    """The name of a link that was replaced or closed stays closed: its numbers have been used."""
+    ends = Ends()
+    ends.open("client-1")
+    ends.open("client-2", "client-1")
+    assert [refusal(one) for one in ends.ask("client-1")] == ["NotFoundError"]
+    assert ends.links.close("client-2") is not None
+    assert ends.done() == [c.UnbindLink("client-2")]
+    assert [refusal(one) for one in ends.ask("client-2")] == ["NotFoundError"]
+    assert ends.links.close("client-2") is None
+
+
+def test_a_socket_bound_for_nobody_is_closed() -> None:
+    """A link that was given up while it was being bound is unbound as soon as it is."""
+    ends = Ends()
+    ends.ask("client-1")
+    ends.ask("client-2")
+    assert ends.bound("client-1") == [c.UnbindLink("client-1")]
+
+
+def test_silent_clients_lose_their_port_and_nothing_else() -> None:
+    """A port is freed after a long silence; a client that comes back gets what it has not seen."""
+    ends = Ends()
+    ends.open("client-1")
+    ends.push(0)
+    ends.links.close_silent(LINK_SILENCE - 1)
+    assert ends.done() == []
+    ends.links.close_silent(LINK_SILENCE)
+    assert ends.done() == [c.UnbindLink("client-1")]
+    assert pushed(ends.open("client-2", "client-1", 0)) == [("client-2", 1, 0)]
+
+
+def test_where_there_is_no_port_the_silent_give_theirs() -> None:
+    """A client that has said nothing for seconds is dead, or opens its link anew: it loses nothing."""
+    office = Ends()
+    for client in ("dead", "alive"):
+        office.ask(f"{client}-1", client=client)
+        office.bound(f"{client}-1")
+        office.use(f"{client}-1")
+    office.use("alive-1", now=9.0)
+    office.ask("new-1", client="new", now=10.0)
+    office.links.bound(c.LinkBound("new-1", "", "", "no port"), 10.0)
+    assert [one for one in office.done() if isinstance(one, c.UnbindLink)] == [c.UnbindLink("dead-1")]
+    assert "dead" in office.links.by_client
+
+
+def test_links_that_are_never_used_are_forgotten() -> None:
+    """Bound or not, a link without a stream ends after a while, whatever its client says, and may be asked for anew."""
+    ends = Ends()
+    ends.open("client-1")
+    ends.ask("other-1", client="other")
+    ends.ask("client-1", now=LINK_SILENCE - 1)
+    ends.links.close_silent(LINK_SILENCE - 1)
+    assert ends.done() == []
+    ends.links.close_silent(LINK_SILENCE)
+    assert ends.done() == [c.UnbindLink("client-1")]
+    assert (ends.links.by_name, ends.links.by_client) == ({}, {})
+    assert ends.bound("other-1") == [c.UnbindLink("other-1")]
+    assert ends.ask("client-1") == [c.BindLink("client-1", "host", ("tcp",))]
+
+
+def test_a_link_that_is_never_bound_is_asked_for_under_another_name() -> None:
+    """A client that reads already keeps what it has when the socket of its next link does not come."""
+    ends = Ends()
+    ends.open("client-1")
+    ends.use("client-1")
+    ends.push(0)
+    ends.ask("client-2", "client-1")
+    ends.links.close_silent(LINK_SILENCE)
+    assert [refusal(one) for one in ends.ask("client-2", "client-1")] == ["NotFoundError"]
+    assert pushed(ends.open("client-3", "client-1")) == [("client-3", 1, 0)]
+
+
+def test_a_used_link_stays_while_its_client_speaks() -> None:
+    """Age alone ends no link."""
+    ends = Ends()
+    ends.open("client-1")
+    ends.use("client-1", now=100.0)
+    ends.links.close_silent(100.0 + LINK_SILENCE - 1)
+    assert ends.done() == []
+
+
+def test_readers_are_those_who_asked_lately_to_be_named() -> None:
+    """One that leaves it to other workers is none, though it speaks; where heartbeats are rare that is longer ago."""
+    ends = Ends()
+    ends.open("client-1")
+    ends.use("client-1", now=99.0)
+    assert ends.links.readers(99.0, 1.0) == {}
+    ends.use("client-1", now=100.0, sent=7.0)
+    ends.use("client-1", now=101.0)
+    assert ends.links.readers(100.0 + SPOKE_LATELY - 1, 1.0) == {"client": SPOKE_LATELY - 1}
+    assert ends.links.readers(100.0 + SPOKE_LATELY, 1.0) == {}
+    assert ends.links.readers(100.0 + SPOKE_LATELY, 10.0) == {"client": SPOKE_LATELY}
+
+
+def test_clients_are_named_some_at_a_time() -> None:
+    """All of them in turn, so that the dispatcher learns of each; no heartbeat grows with their number."""
+    ends = Ends()
+    names = [f"client{number}" for number in range(NAMED_AT_ONCE + 1)]
+    for number, client in enumerate(names):
+        ends.ask(f"{client}-1", client=client, peer=f"peer{number}")
+    first, second = ends.links.named(), ends.links.named()
+    assert len(first) == len(second) == NAMED_AT_ONCE
+    assert {*first, *second} == set(names)
+
+
+def test_a_peer_has_few_links_that_are_not_in_use() -> None:
+    """One more is refused until one is used; another peer is not affected, nor is a client that has one already."""
+    ends = Ends()
+    for number in range(MAX_IDLE_LINKS):
+        ends.ask(f"{number}-1", client=f"{number}")
+    assert [refusal(one) for one in ends.ask("x-1", client="x")] == ["ResourceExhaustedError"]
+    assert ends.ask("0-2", client="0") == [c.BindLink("0-2", "host", ("tcp",))]
+    assert ends.ask("y-1", client="y", peer="another") == [c.BindLink("y-1", "host", ("tcp",))]
+    ends.use("1-1")
+    assert ends.ask("x-1", client="x") == [c.BindLink("x-1", "host", ("tcp",))]
+
+
+def test_a_worker_has_so_many_links_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last client is refused until another one is released."""
+    monkeypatch.setattr(links, "MAX_LINKS", 20)
+    ends = Ends()
+    for number in range(20):
+        ends.ask(f"{number}-1", client=f"{number}", peer=number)
+    assert [refusal(one) for one in ends.ask("x-1", client="x")] == ["ResourceExhaustedError"]
+    ends.links.release("7")
+    assert ends.ask("x-1", client="x") == [c.BindLink("x-1", "host", ("tcp",))]
+
+
+def test_a_link_belongs_to_one_client() -> None:
+    """Nobody is told the secret of a link that is somebody else's."""
+    ends = Ends()
+    ends.open("client-1")
+    assert [refusal(one) for one in ends.ask("client-1", client="thief", peer="elsewhere")] == ["NotFoundError"]
+    assert ends.links.by_name["client-1"].peer == "peer"
+
+
+def test_few_names_of_closed_links_are_kept() -> None:
+    """Links may break for months: only late asks for the last ones have to be known."""
+    ends = Ends()
+    for number in range(RETIRED_KEPT + 5):
+        ends.open(f"client-{number}", f"client-{number - 1}")
+    assert len(ends.links.by_client["client"].retired) == RETIRED_KEPT
+    assert [refusal(one) for one in ends.ask(f"client-{RETIRED_KEPT + 3}")] == ["NotFoundError"]
+
+
+def test_a_released_client_opens_nothing() -> None:
+    """A client that the dispatcher has given up gets no link, for as long as it may still ask."""
+    ends = Ends()
+    ends.open("client-1")
+    ends.links.release("client")
+    assert ends.done() == [c.UnbindLink("client-1")]
+    assert [refusal(one) for one in ends.ask("client-2")] == ["FailedPreconditionError"]
+    for number in range(RELEASED_KEPT):
+        ends.links.release(f"other-{number}")
+    assert ends.ask("client-3") == [c.BindLink("client-3", "host", ("tcp",))]
+
+
+def test_grants_are_kept_for_as_many_tasks_as_anybody_has() -> None:
+    """A client that names tasks without end does not fill the worker's memory."""
+    link = Link("client-1", "client", "peer", m.Reader())
+    for task in range(MAX_GRANTS + 5):
+        link.keep(m.StreamGrant(task, 1, 1, 1, 0))
+    link.keep(m.StreamGrant(0, 1, 9, 9, 0))
+    assert (len(link.grants), link.grants[0].elements) == (MAX_GRANTS, 9)
+
+
+def test_grants_of_a_dropped_task_are_forgotten() -> None:
+    """No grant outlives its task."""
+    ends = Ends()
+    ends.open("client-1")
+    ends.links.granted("peer", m.Grant("client-1", 0, (m.StreamGrant(1, 1, 5, 5, 0),)), 1.0)
+    ends.links.drop_task(1)
+    assert ends.links.by_client["client"].grants == {}
+
+
+MEMORY = m.Memory(1, 2, 3, 4096, b"token")
+
+
+def test_memory_is_shared_once_its_client_has_mapped_it() -> None:
+    """The client is told of a link's memory, each time it asks; it is used from its first grant that says so."""
+    ends = Ends()
+    ends.ask("client-1")
+    ends.links.bound(c.LinkBound("client-1", "ipc://x", "secret", memory=MEMORY), 0.0)
+    opened = c.Send("peer", m.LinkOpened("client-1", "ipc://x", "secret", MEMORY))
+    assert ends.done() == [opened]
+    assert ends.ask("client-1") == [opened]
+    ends.links.granted("peer", m.Grant("client-1", 0, ()), 0.0)
+    assert ends.done() == []
+    for _ in range(2):
+        ends.links.granted("peer", m.Grant("client-1", 0, (), shares=True), 0.0)
+    assert ends.done() == [c.ShareMemory("client-1")]
+
+
+def test_a_client_cannot_share_what_is_not_there() -> None:
+    """A grant for a link without memory shares nothing, whatever it says."""
+    ends = Ends()
+    ends.open("client-1")
+    ends.links.granted("peer", m.Grant("client-1", 0, (), shares=True), 0.0)
+    assert ends.done() == []
+
+
+@pytest.mark.parametrize("which", ["client", "link", "trainer", "nameless"])
+def test_names_are_texts_of_some_length(which: str) -> None:
+    """What is longer than any name, or none, is refused, kept nowhere and not repeated."""
+    ends = Ends()
+    names = {"client": "k", "link": "k-1", "trainer": "", which: "x" * 1_001}
+    link = "" if which == "nameless" else names["link"]
+    reader = m.Reader(None, names["trainer"])
+    ends.links.open("peer", m.OpenLink(names["client"], link, "", 0, "host", ("tcp",), reader), 0.0)
+    (refused,) = ends.done()
+    assert refusal(refused) == "InvalidArgumentError"
+    assert len(refused.message.link) <= 1_000
+    assert not ends.links.by_client

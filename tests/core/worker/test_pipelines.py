@@ -1,0 +1,192 @@
+"""Facts about how a worker comes by pipelines and their parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.worker.pipelines import (
+    LOOK_AGAIN,
+    MOST_BROKEN,
+    PIECE_PATIENCE,
+    PIECES_AHEAD,
+    PIPELINES_KEPT,
+    Found,
+    Pipelines,
+)
+
+ONE, TWO, MAIN = "1" * 64, "2" * 64, "3" * 64
+PIECE = bytes(m.PIECE_BYTES)
+SIZE = 3 * m.PIECE_BYTES
+
+
+def definition(digest: str = MAIN, dataset: str = "dataset") -> m.TaskDefinition:
+    return m.TaskDefinition(1, 0, 2, dataset, digest, "OFF", 1, None, (), ())
+
+
+class Stock:
+    """The pipelines of a worker, and what was decided since last asked."""
+
+    def __init__(self, *parts: m.Part) -> None:
+        self.commands: list[Any] = []
+        self.pipelines = Pipelines("w", self.commands.append)
+        self.now = 0.0
+        if parts:
+            self.sent(parts=parts)
+
+    def done(self) -> list[Any]:
+        found = [one.message if isinstance(one, c.Send) else one for one in self.commands]
+        self.commands.clear()
+        return found
+
+    def sent(self, digest: str = MAIN, pipeline: bytes = b"main", reason: str = "", parts: Any = ()) -> None:
+        self.pipelines.sent(m.PipelineSent("dataset", digest, pipeline, reason, tuple(parts)), {MAIN}, self.now)
+
+    def claimed(self, digest: str, have: int = 0, ours: bool = True, error: str = "") -> list[Any]:
+        self.pipelines.claimed(c.PartClaimed(digest, have, ours, error), self.now)
+        return self.done()
+
+    def piece(self, offset: int, content: bytes = PIECE, digest: str = ONE, reason: str = "") -> list[Any]:
+        self.pipelines.piece_sent(m.PieceSent(digest, offset, content, reason), self.now)
+        return self.done()
+
+    def kept(self, have: int, digest: str = ONE, **fields: Any) -> list[Any]:
+        self.pipelines.kept(c.PieceKept(digest, have, **fields), self.now)
+        return self.done()
+
+    def wait(self, seconds: float) -> list[Any]:
+        self.now += seconds
+        self.pipelines.tick(self.now)
+        return self.done()
+
+    def find(self, digest: str = MAIN) -> Found | None:
+        return self.pipelines.find(definition(digest))
+
+
+def test_a_pipeline_with_parts_is_ready_when_all_are_here() -> None:
+    """One part after the other is looked for in the cache."""
+    stock = Stock(m.Part(ONE, SIZE), m.Part(TWO, 5))
+    assert stock.done() == [c.ClaimPart(ONE, SIZE)]
+    assert stock.find() is None
+    assert stock.claimed(ONE, SIZE) == [c.ClaimPart(TWO, 5)]
+    assert stock.claimed(TWO, 5) == []
+    assert stock.find() == Found(b"main")
+
+
+def test_a_part_is_fetched_in_pieces() -> None:
+    """A few are asked for ahead; the next one when one is written; ready when the last one is."""
+    stock = Stock(m.Part(ONE, SIZE))
+    stock.done()
+    offsets = [number * m.PIECE_BYTES for number in range(3)]
+    assert stock.claimed(ONE) == [m.RequestPiece("w", ONE, offset) for offset in offsets[:PIECES_AHEAD]]
+    assert stock.piece(0) == [c.KeepPiece(ONE, SIZE, 0, PIECE)]
+    assert stock.kept(offsets[1]) == [m.RequestPiece("w", ONE, offsets[2])]
+    stock.piece(offsets[1])
+    stock.piece(offsets[2])
+    stock.kept(offsets[2])
+    assert stock.find() is None
+    stock.kept(SIZE)
+    assert stock.find() == Found(b"main")
+
+
+def test_a_part_goes_on_where_a_dead_worker_ended() -> None:
+    """What is in the cache already is not asked for."""
+    stock = Stock(m.Part(ONE, SIZE))
+    stock.done()
+    assert stock.claimed(ONE, SIZE - 7)[0] == m.RequestPiece("w", ONE, SIZE - 7)
+
+
+def test_what_another_process_fetches_is_looked_for_again() -> None:
+    """Meanwhile other parts are fetched; and if the other one dies, its claim is ours."""
+    stock = Stock(m.Part(ONE, SIZE), m.Part(TWO, 5))
+    stock.done()
+    assert stock.claimed(ONE, ours=False) == [c.ClaimPart(TWO, 5)]
+    assert stock.claimed(TWO, ours=False) == []
+    assert stock.wait(LOOK_AGAIN) == [c.ClaimPart(ONE, SIZE)]
+    assert stock.claimed(ONE, ours=False) == [c.ClaimPart(TWO, 5)]
+    assert stock.claimed(TWO, 5, ours=False) == []
+    assert stock.wait(LOOK_AGAIN) == [c.ClaimPart(ONE, SIZE)]
+    assert stock.claimed(ONE, 0)[0] == m.RequestPiece("w", ONE, 0)
+
+
+def test_lost_pieces_are_asked_for_again_rarer_each_time() -> None:
+    """From the first that is missing; those behind it that did arrive are sent once more."""
+    stock = Stock(m.Part(ONE, SIZE))
+    stock.done()
+    stock.claimed(ONE)
+    assert stock.piece(m.PIECE_BYTES) == []  # the first one was lost
+    assert stock.wait(PIECE_PATIENCE - 0.1) == []
+    assert stock.wait(0.1)[0] == m.RequestPiece("w", ONE, 0)
+    assert stock.wait(PIECE_PATIENCE) == []
+    assert stock.wait(PIECE_PATIENCE)[0] == m.RequestPiece("w", ONE, 0)
+    stock.piece(0)
+    assert stock.wait(PIECE_PATIENCE)[0] == m.RequestPiece("w", ONE, m.PIECE_BYTES)
+
+
+def test_a_reason_fails_the_pipelines_that_have_the_part() -> None:
+    """A full disk, or a dispatcher that has lost it; a later task tries again."""
+    for tell in (
+        lambda stock: stock.claimed(ONE, error="No space left"),
+        lambda stock: (stock.claimed(ONE), stock.kept(0, error="No space left")),
+        lambda stock: (stock.claimed(ONE), stock.piece(0, b"", reason="No space left")),
+    ):
+        stock = Stock(m.Part(ONE, SIZE))
+        stock.done()
+        tell(stock)
+        found = stock.find()
+        assert found is not None
+        assert "No space left" in found.reason
+        assert "6.3 MB" in found.reason
+        stock.pipelines.told()
+        assert stock.find() is None
+        stock.pipelines.want(definition(), stock.now)
+        assert stock.done()[-1] == m.RequestPipeline("w", "dataset")
+
+
+def test_a_part_that_comes_with_other_bytes_is_fetched_anew_a_few_times() -> None:
+    """Then the pipeline fails."""
+    stock = Stock(m.Part(ONE, 5))
+    stock.done()
+    for _ in range(MOST_BROKEN):
+        stock.claimed(ONE)
+        stock.piece(0, b"wrong")
+        assert stock.kept(0, broken=True) == [c.ClaimPart(ONE, 5)]
+    stock.claimed(ONE)
+    stock.piece(0, b"wrong")
+    stock.kept(0, broken=True)
+    found = stock.find()
+    assert found is not None
+    assert "not what its digest says" in found.reason
+
+
+def test_a_piece_beyond_the_part_is_a_failure() -> None:
+    """A dispatcher that sends more than it said is not believed."""
+    stock = Stock(m.Part(ONE, 5))
+    stock.done()
+    stock.claimed(ONE)
+    stock.piece(0, b"123456")
+    found = stock.find()
+    assert found is not None
+    assert "another part" in found.reason
+
+
+def test_parts_are_let_go_with_their_pipelines() -> None:
+    """Those of pipelines that are kept stay, also where others have them too."""
+    stock = Stock(m.Part(ONE, 5))
+    stock.claimed(ONE, 5)
+    for number in range(PIPELINES_KEPT):
+        digest = f"{number:064x}"
+        stock.sent(digest, parts=(m.Part(TWO if number else "9" * 64, 5),))
+        stock.claimed(TWO if number else "9" * 64, 5)
+    stock.done()
+    stock.sent("f" * 64)
+    assert stock.done() == [c.ReleaseParts(frozenset({ONE, TWO}))]
+    assert stock.pipelines.whole == {ONE, TWO}
+
+
+def test_events_of_parts_that_nobody_wants_are_ignored() -> None:
+    """They come late, or from a peer with other things in mind."""
+    stock = Stock()
+    assert stock.claimed(ONE, 5) == stock.piece(0) == stock.kept(5) == []
+    assert stock.pipelines.whole == set()

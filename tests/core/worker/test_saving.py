@@ -1,0 +1,190 @@
+"""Tests of ``zmqdata.core.worker.saving``: when chunks begin and end, and what the dispatcher is told of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.commands import saves as s
+from zmqdata.core.ranges import RangeSet
+from zmqdata.core.worker.saving import FIRST_CHUNK_SECONDS, REPEAT, Written
+from zmqdata.core.worker.streams import Portion
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.failures import encode_failure
+
+DEFINITION = m.TaskDefinition(1, 2, 2000, "dataset", "digest", "DYNAMIC", 1, None, (), (), save_path="/a", stream=3)
+KEY = (1, 2)
+
+
+def written(chunk_bytes: int = 100) -> Written:
+    return Written("worker", DEFINITION, chunk_bytes)
+
+
+def portion(first: int, count: int = 2, size: int = 40, failure: bytes = b"") -> Portion:
+    return Portion(first, count, size, b"meta", ("frame",), failure)
+
+
+def told(dealing: Written) -> list[Any]:
+    return [one.message if isinstance(one, c.Send) else one for one in dealing.drain()]
+
+
+def closed(dealing: Written, first: int, stop: int, now: float = 0.0) -> list[Any]:
+    dealing.take(s.ChunkClosed(*KEY, first, stop, 99, b"spec"), now)
+    return told(dealing)
+
+
+def test_blocks_fill_a_chunk_until_it_is_large_enough() -> None:
+    """Every block goes to the chunk that the first of them opened; the one that makes it large enough closes it."""
+    dealing = written()
+    for first in (4, 6, 8, 10):
+        dealing.add(portion(first))
+    block = (40, b"meta", ("frame",))
+    assert told(dealing) == [
+        s.WriteBlock(*KEY, 4, *block),
+        s.WriteBlock(*KEY, 4, *block),
+        s.WriteBlock(*KEY, 4, *block),
+        s.CloseChunk(*KEY, 4, 10),
+        s.WriteBlock(*KEY, 10, *block),
+    ]
+    assert told(dealing) == []
+
+
+def test_what_is_not_written_yet_bounds_production() -> None:
+    """Bytes are ahead from the moment they are made until they are in a file."""
+    dealing = written()
+    dealing.add(portion(0))
+    dealing.add(portion(2))
+    assert dealing.ahead == 80
+    dealing.take(s.BlockWritten(*KEY, 40), 0.0)
+    assert dealing.ahead == 40
+
+
+def test_a_closed_chunk_is_told_until_it_counts() -> None:
+    """The dispatcher hears of a chunk at once, and each second until it has committed everything in it."""
+    dealing = written()
+    for first in (0, 2, 4, 6, 8, 10):
+        dealing.add(portion(first))
+    told(dealing)
+    one = m.ChunkWritten("worker", *KEY, 0, 6, 99, b"spec")
+    other = m.ChunkWritten("worker", *KEY, 6, 12, 99, b"spec")
+    assert closed(dealing, 0, 6) == [one]
+    assert closed(dealing, 6, 12, 0.5) == [other]
+    dealing.tick(0.9)
+    assert told(dealing) == []
+    dealing.tick(REPEAT)
+    assert told(dealing) == [one]
+    dealing.committed(6)
+    dealing.tick(REPEAT + 1)
+    assert told(dealing) == [other]
+    dealing.committed(12)
+    dealing.tick(REPEAT + 3)
+    assert told(dealing) == []
+
+
+def test_a_chunk_that_is_open_for_long_is_closed() -> None:
+    """What is made slowly counts after a while; each chunk may be open for longer than the one before."""
+    dealing = written()
+    dealing.tick(0.0)
+    dealing.add(portion(0))
+    dealing.tick(1.0)
+    told(dealing)
+    dealing.tick(1.0 + FIRST_CHUNK_SECONDS - 0.1)
+    assert told(dealing) == []
+    dealing.tick(1.0 + FIRST_CHUNK_SECONDS)
+    assert told(dealing) == [s.CloseChunk(*KEY, 0, 2), c.FlushTask(*KEY)]
+    dealing.add(portion(2))
+    told(dealing)
+    dealing.tick(7.0)
+    dealing.tick(7.0 + FIRST_CHUNK_SECONDS)
+    assert told(dealing) == []
+    dealing.tick(7.0 + 2 * FIRST_CHUNK_SECONDS)
+    assert told(dealing) == [s.CloseChunk(*KEY, 2, 4), c.FlushTask(*KEY)]
+
+
+def test_a_pipeline_that_collects_for_long_is_asked_for_what_it_has() -> None:
+    """With no chunk open there is nothing to close, and the runner hands over what lies in its block."""
+    dealing = written()
+    dealing.tick(0.0)
+    dealing.tick(FIRST_CHUNK_SECONDS)
+    assert told(dealing) == [c.FlushTask(*KEY)]
+
+
+def test_the_end_closes_the_last_chunk() -> None:
+    """A task is complete when its last chunk is on the disk; an empty one has none."""
+    empty, dealing = written(), written()
+    empty.end()
+    assert (told(empty), empty.completed) == ([], True)
+    dealing.add(portion(0))
+    told(dealing)
+    assert not dealing.completed
+    dealing.end()
+    assert told(dealing) == [s.CloseChunk(*KEY, 0, 2)]
+    assert not dealing.completed
+    closed(dealing, 0, 2)
+    assert dealing.completed
+    dealing.tick(1000.0)
+    assert [type(one) for one in told(dealing)] == [m.ChunkWritten]
+
+
+def test_a_failure_in_place_of_an_element_is_told_and_ends_the_writing() -> None:
+    """The dispatcher hears of the pipeline's error until it takes the task away; what follows is not written."""
+    dealing = written()
+    failure = encode_failure(ZeroDivisionError("no"), 5, "worker")
+    dealing.add(portion(0, 1, failure=failure))
+    dealing.add(portion(1))
+    dealing.add(portion(3, 1, failure=b"another"))
+    dealing.tick(0.0)
+    [one] = told(dealing)
+    assert (one.task, one.attempt, one.error, one.failure) == (1, 2, "PipelineError", failure)
+    assert "ZeroDivisionError: no" in one.text
+    dealing.tick(0.5)
+    assert told(dealing) == []
+    dealing.tick(REPEAT)
+    assert told(dealing) == [one]
+    dealing.end()
+    assert not dealing.completed
+
+
+def test_a_failure_that_can_not_be_read_is_told_all_the_same() -> None:
+    """Whatever a runner hands over, the save ends."""
+    dealing = written()
+    dealing.add(portion(0, 1, failure=b"nonsense"))
+    dealing.tick(0.0)
+    assert [one.error for one in told(dealing)] == ["ProtocolError"]
+
+
+def test_a_chunk_that_can_not_be_written_is_told() -> None:
+    """A full disk ends the save with the words of the file system."""
+    dealing = written()
+    dealing.take(s.WriteFailed(*KEY, "UnavailableError", "no space left"), 0.0)
+    dealing.tick(0.0)
+    assert told(dealing) == [m.SaveFailed("worker", *KEY, "UnavailableError", "no space left")]
+
+
+def test_a_chunk_that_nobody_closed_is_not_told() -> None:
+    """An answer of the writer that nobody waits for changes nothing."""
+    dealing = written()
+    assert closed(dealing, 0, 2) == []
+
+
+def test_no_client_gets_anything() -> None:
+    """A client that opens a link to a worker that saves gets a stream on which nothing comes."""
+    dealing = written()
+    dealing.add(portion(0))
+    stream = dealing.join("client", m.Reader())
+    stream.grant(m.StreamGrant(1, 2, 100, 1 << 20, 0))
+    assert list(dealing.deal(lambda one: True)) == []
+    assert dealing.streams == {}
+    assert dealing.has_all(stream)
+    assert dealing.release("client", RangeSet())
+
+
+def test_a_task_that_cannot_run_fails_its_save() -> None:
+    """The dispatcher is told why, as of an element that cannot be made."""
+    dealing = written()
+    failure = encode_failure(FailedPreconditionError("no such module"), 0, "worker")
+    dealing.fail(failure)
+    dealing.tick(0.0)
+    failed = m.SaveFailed("worker", *KEY, "FailedPreconditionError", "no such module", failure)
+    assert told(dealing) == [failed]

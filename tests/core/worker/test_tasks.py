@@ -1,0 +1,139 @@
+"""Facts about what a worker knows of one task."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.worker.dealing import dealing_for
+from zmqdata.core.worker.ledger import SplitFeed
+from zmqdata.core.worker.tasks import UNREAD_ELEMENTS, HostedTask
+from zmqdata.splits import Split
+
+
+def hosted(cache: bool = False, consumers: int | None = None) -> HostedTask:
+    definition = m.TaskDefinition(
+        1, 2, 7, "dataset", "digest", "OFF", 9, None, (), (), num_consumers=consumers, cache=cache
+    )
+    return HostedTask(definition, [], dealing_for(definition, 1000))
+
+
+def made(first: int, count: int = 1, lane: int = 0) -> c.Produced:
+    return c.Produced(1, 2, first, count, 10, b"meta", "frames", lane=lane)
+
+
+def test_a_task_reports_what_it_made() -> None:
+    """The highest number, for how long nothing came, and once it has ended no idleness."""
+    task = hosted()
+    task.hungry = True
+    task.add(made(0, 3), now=5.0)
+    assert (task.key, task.produced_bytes, task.hungry) == ((1, 2), 10, False)
+    assert task.report(7.0) == m.TaskReport(1, 2, 3, None, 2.0)
+    task.total = 3
+    assert task.report(9.0) == m.TaskReport(1, 2, 3, 3, 0.0)
+
+
+def test_a_task_owes_what_its_readers_were_not_given() -> None:
+    """Without a reader it owes nothing to anybody."""
+    task = hosted()
+    task.add(made(0), now=0.0)
+    assert not task.owes_elements
+    task.dealing.join("k", m.Reader())
+    assert task.owes_elements
+
+
+def test_who_lacks_something_makes_the_task_incomplete() -> None:
+    """What nobody waited for is not here when somebody comes for it."""
+    task = hosted(consumers=2)
+    task.skip((0, 4))
+    for consumer in (0, 1):
+        task.dealing.join(f"k{consumer}", m.Reader(consumer)).grant(m.StreamGrant(1, 2, 9, 1000, 0))
+        assert task.report(0.0).incomplete == (consumer == 1)
+
+
+def test_everything_is_kept_once_all_is_made() -> None:
+    """Then it holds up nobody, and a successor finds it here. Others than coordinated tasks keep all anyway."""
+    task = hosted(consumers=1)
+    task.add(made(0, 2), now=0.0)
+    task.total = 2
+    task.skip((2,))
+    assert task.dealing.ahead == 10
+    other = hosted()
+    other.add(made(0, 2), now=0.0)
+    other.skip((2,))
+    assert other.dealing.ahead == 10
+
+
+def test_only_shared_caches_leave_readers_behind() -> None:
+    """A trainer that is too slow for the cache is counted there; elsewhere nobody is skipped."""
+    assert hosted().skipped == {}
+    task = hosted(cache=True)
+    assert task.skipped == task.report(0.0).skipped == {}
+
+
+def test_tasks_that_are_read_in_turn_share_the_room() -> None:
+    """Each is needed in equal parts with those of its iteration that are here; others have all of it."""
+    for task, room in ((hosted(consumers=1), 250), (hosted(), 1000)):
+        task.started = True
+        assert task.allow(1000, 0, lambda stream: True, neighbours=4)
+        assert task.allowed == room
+
+
+def test_a_task_that_nobody_reads_makes_a_few_elements_more() -> None:
+    """Counted from when the last reader left; with a reader, or for a save, only bytes bound what is made."""
+    task = hosted()
+    task.started = True
+    task.add(made(0, 5), now=0.0)
+    assert task.allow(1000, 0, lambda stream: True)
+    assert (task.allowed, task.unread) == (1000, 5 + UNREAD_ELEMENTS)
+    task.add(made(5, 5), now=0.0)
+    assert not task.allow(1000, 0, lambda stream: True), "the bound stays where it was"
+    task.dealing.join("k", m.Reader())
+    assert task.allow(1000, 0, lambda stream: True)
+    assert task.unread is None
+    saving = hosted()
+    saving.definition = structs.replace(saving.definition, save_path="/save")
+    saving.started = True
+    assert saving.allow(1000, 0, lambda stream: True)
+    assert saving.unread is None
+
+
+def test_a_shared_cache_is_not_filled_before_its_fastest_reader_comes() -> None:
+    """No more than half of its window is made ahead."""
+    task = hosted(cache=True)
+    task.started = True
+    assert task.allow(1000, 300, lambda stream: True)
+    assert task.allowed == 150
+
+
+def test_clients_are_told_what_a_message_depends_on_once() -> None:
+    """How far sources have started on their ledgers, which never goes back, and where the task comes from."""
+    task = hosted()
+    task.feeds = [SplitFeed.of(0, [Split(0, 0, 4), Split(0, 4, 8)])]
+    task.reach(((3, 1),))
+    task.reach(((1, 0),))
+    assert task.feeds[0].reached == (3, 1)
+    stream = task.dealing.join("k", m.Reader())
+    news = task.news_for(stream)
+    assert news is not None
+    assert news.ledger == ((Split(0, 0, 4), Split(0, 4, 8)),)
+    assert news.origin is not None
+    assert task.news_for(stream) is None
+
+
+def test_clients_that_share_a_cache_are_told_nothing() -> None:
+    """They have no state: what they missed is never made again."""
+    task = hosted(cache=True)
+    assert task.news_for(task.dealing.join("k", m.Reader())) is None
+
+
+def test_who_comes_late_is_told_at_once() -> None:
+    """Of what others had of a task it could say nothing before; while nothing was made there is nothing to tell."""
+    task = hosted()
+    task.dealing.join("k", m.Reader())
+    task.dealing.join("l", m.Reader())
+    assert task.news_of_others(lambda stream: True) == []
+    task.add(made(0), now=0.0)
+    assert [client for client, _ in task.news_of_others(lambda stream: stream.client == "k")] == ["k"]
+    assert [client for client, _ in task.news_of_others(lambda stream: True)] == ["l"]

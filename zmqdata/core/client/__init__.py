@@ -1,0 +1,1 @@
+"""The client's decisions: `decider` receives events and returns commands, with no socket, thread or clock."""

@@ -1,0 +1,230 @@
+"""How a numbered consumer reads: blocks arrive in any order, elements are delivered step by step.
+
+Each step is one round of one task; which one, and how far may be read, says the plan that the dispatcher has told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.client.handedout import Runs
+from zmqdata.core.client.tasks import Grants, Reading, ReadTask
+from zmqdata.core.credit import IN_TURN_BYTES, IN_TURN_ELEMENTS
+from zmqdata.core.ranges import RangeSet
+from zmqdata.core.rounds import Run, rounds_before, run_at, turns_at
+
+Held = tuple[m.Block, object]
+
+
+@dataclass
+class Stretch:
+    """Consecutive steps, before ``stop``, with ``count`` elements that were delivered together.
+
+    The first ones are those of ``steps``, and with each further ``cycle`` of steps come as many.
+    """
+
+    steps: tuple[int, ...]
+    stop: int
+    count: int
+    cycle: int = 1
+    taken: int = 0
+
+    @property
+    def reached(self) -> int:
+        """The step before which the training loop has taken everything."""
+        if self.taken == self.count:
+            return self.stop
+        turns, place = divmod(self.taken, len(self.steps))
+        return self.steps[place] + turns * self.cycle
+
+
+FEWEST_CYCLES = 2
+
+
+class Stepping(Reading):
+    """All tasks that a consumer reads, in the order of its steps. ``step`` is the next one to deliver.
+
+    Args:
+        max_outstanding: most elements that each stream may have on its way; None: as its window says.
+        do: takes the commands that result.
+    """
+
+    _first_elements, _most_bytes = IN_TURN_ELEMENTS, IN_TURN_BYTES
+
+    def __init__(self, max_outstanding: int | None, do: Callable[[object], None]) -> None:
+        super().__init__(max_outstanding, do)
+        self.step = 0
+        self._first_step = 0
+        self._plan = m.Plan((), 0, {})
+        self._ask_at = 0
+        self._held: dict[int, deque[Held]] = {}
+        self._delivered: deque[Stretch] = deque()
+        self._taken: deque[Stretch] = deque()  # since the oldest place that somebody may go back to
+        self._taken_from = 0  # the place where they begin
+        self._oldest_step = 0
+        self._seen: set[int] = set()
+
+    def begin(self, step: int) -> None:
+        self.step = self._first_step = self._oldest_step = step
+
+    def list(self, task_list: m.TaskList) -> None:
+        plan = task_list.plan
+        if plan is not None:
+            if plan.horizon > self._plan.horizon:
+                # Asked for in the middle of what is new, so that more is there before it is needed.
+                self._ask_at = (max(self._plan.horizon, self._first_step) + plan.horizon) // 2
+            has_begun, self._plan = bool(self.views), plan
+            self.views = plan.views
+            for task in () if has_begun else self.tasks.values():
+                task.first = self._first_lacking(task)  # it may have been asked for before it was known where we begin
+            self._seen.update(task for view in plan.views for task, _ in view.tasks)
+        super().list(task_list)
+        self._deliver_due()
+
+    def _first_lacking(self, task: ReadTask) -> int:
+        if task.received:
+            return task.received.ranges[-1][1]
+        return rounds_before(self._plan.views, task.place.task, self.step)
+
+    # --- elements
+
+    def _arrived(self, header: m.Block, content: object) -> None:
+        self._held.setdefault(header.task, deque()).append((header, content))
+        self._deliver_due()
+
+    def _deliver_due(self) -> None:
+        """Delivers what is here of the next steps, up to the first that is not, or to the horizon."""
+        end = self._plan.horizon if self._plan.end is None else min(self._plan.horizon, self._plan.end)
+        while (run := run_at(self._plan.views, self.step, end)) is not None:
+            if run.round >= self._plan.totals.get(run.task, math.inf):
+                # All consumers pass it alike: its task has ended.
+                self.step += run.count
+            elif not self._weave(end) and not self._deliver_run(run):
+                return
+
+    def _weave(self, end: int) -> bool:
+        """Delivers whole cycles of a view at once, as many as the next blocks of its tasks hold; False for a few."""
+        cycle, stop = turns_at(self._plan.views, self.step, end)
+        rounds = (stop - self.step) // cycle
+        if cycle == 1 or rounds < FEWEST_CYCLES:
+            return False
+        due: dict[int, Run] = {}
+        for step in range(self.step, self.step + cycle):  # not all first: with thousands of tasks the next ones tell
+            run = run_at(self._plan.views, step, stop)
+            if run is None or run.round >= self._plan.totals.get(run.task, math.inf):
+                continue
+            held = self._held.get(run.task)
+            rounds = min(rounds, held[0][0].first + held[0][0].count - run.round) if held else 0
+            if rounds < FEWEST_CYCLES:
+                return False
+            due[step] = run
+        self._deliver_cycles(due, rounds, cycle)
+        return True
+
+    def _deliver_cycles(self, due: dict[int, Run], rounds: int, cycle: int) -> None:
+        woven = tuple([self._next_part(run, rounds) for run in due.values()])
+        count = rounds * len(woven)
+        self.step += rounds * cycle
+        self._delivered.append(Stretch(tuple(due), self.step, count, cycle))
+        self.waiting += count
+        self._do(c.Weave(woven, tuple(due), cycle))
+
+    def _next_part(self, run: Run, count: int) -> c.Deliver:
+        """The next rounds of a task, all of which are in one block; one that is used up is let go."""
+        header, content = self._held[run.task][0]
+        skip = run.round - header.first
+        if skip + count == header.count:
+            self._held[run.task].popleft()
+        return c.Deliver(header, content, skip, skip + count)
+
+    def _deliver_run(self, run: Run) -> bool:
+        """Delivers as much of a run as the next block of its task holds; False when there is none."""
+        held = self._held.get(run.task)
+        if not held:
+            return False
+        header = held[0][0]
+        part = self._next_part(run, min(run.count, header.first + header.count - run.round))
+        first, self.step = self.step, self.step + part.stop - part.skip
+        self._delivered.append(Stretch((first,), self.step, self.step - first))
+        self._deliver(part.header, part.content, part.skip, part.stop)
+        return True
+
+    def hand_out(self, event: c.HandedOut) -> Grants:
+        count = event.stop - event.first
+        while count:
+            stretch = self._delivered[0]
+            fresh = min(count, stretch.count - stretch.taken)
+            stretch.taken += fresh
+            count -= fresh
+            if stretch.taken == stretch.count:
+                self._taken.append(self._delivered.popleft())
+        return super().hand_out(event)
+
+    def _starved(self, task: ReadTask) -> Sequence[ReadTask]:
+        # While there is something to take, nobody waits for more of one task. Afterwards all are told at once.
+        if self.waiting:
+            return ()
+        unended = [self.tasks[number] for number in self.unended | {task.place.task}]
+        return [one for one in unended if not one.waiting and one.window.is_news]
+
+    # --- where it stands
+
+    def settle(self, oldest: int | None) -> None:
+        self._oldest_step = self.steps if oldest is None else self._step_at(oldest)
+        oldest = self.passed.count if oldest is None else oldest
+        while self._taken and self._taken_from + self._taken[0].count <= oldest:
+            self._taken_from += self._taken.popleft().count
+        self.passed.settle(oldest)
+
+    def settled(self, task: int) -> RangeSet:
+        return self._rounds(task, self._oldest_step)
+
+    def _rounds(self, task: int, step: int) -> RangeSet:
+        """The rounds of a task before a step."""
+        viewed = any(task == number for view in self.views for number, _ in view.tasks)
+        # Who is in no view any more had ended before all that are.
+        ended = self._plan.totals.get(task, 0) if task in self._seen and not viewed else 0
+        return RangeSet([(0, ended or rounds_before(self.views, task, step))])
+
+    def _step_at(self, place: int) -> int:
+        """The step at which the training loop was after so many elements."""
+        left = place - self._taken_from
+        for stretch in chain(self._taken, self._delivered):
+            if left < stretch.count:
+                return replace(stretch, taken=left).reached
+            left -= stretch.count
+        return self.step
+
+    def at(self, place: int) -> tuple[dict[int, RangeSet], Runs, int]:
+        step = self._step_at(place)
+        return {task: self._rounds(task, step) for task in self.tasks}, [], step
+
+    @property
+    def totals(self) -> dict[int, int]:
+        # What the plan says may be ahead of what has come of a task's lineage, but not where all of it was passed.
+        plan, step = self._plan.totals, self._oldest_step
+        ended = self._seen & plan.keys()
+        return super().totals | {task: plan[task] for task in ended if self._rounds(task, step).covers(0, plan[task])}
+
+    # --- what the dispatcher is told, and the end
+
+    @property
+    def steps(self) -> int:
+        return self._delivered[0].reached if self._delivered else self.step
+
+    @property
+    def near(self) -> int:
+        return self._plan.horizon if self._plan.views and self.steps >= self._ask_at else 0
+
+    @property
+    def unreported(self) -> dict[int, m.Ranges]:
+        return {}
+
+    def is_over(self, closed: bool) -> bool:
+        return self._plan.end is not None and self.step >= self._plan.end and not self.waiting

@@ -1,0 +1,412 @@
+"""The client's decider: what is said to the dispatcher and to workers, and when it is over.
+
+One for each iterator. Knows no socket, no queue and no clock; decoding is the shell's, elements are opaque here. What
+is read of each task is kept by ``core.client.tasks``, links by ``core.client.links``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.client.checkpoint import Standing
+from zmqdata.core.client.coordinated import Stepping
+from zmqdata.core.client.ending import Ending
+from zmqdata.core.client.lease import ClientLease
+from zmqdata.core.client.leaving import Goodbye
+from zmqdata.core.client.links import REPEAT, LinkProfile, ReadLinks
+from zmqdata.core.client.notices import Telling
+from zmqdata.core.client.tasks import Grants, Reading, ReadTask
+from zmqdata.errors import NotFoundError, PermissionDeniedError, ResourceExhaustedError
+
+HEARTBEAT = 1.0
+MOST_BREACHES = 3
+REPORT_BYTES = 4 << 20
+LINK_PATIENCE = 30.0
+"""Seconds to go without a link that a worker cannot have: others may end meanwhile, and leave their ports."""
+REPORT_PAUSE = 0.1
+OWN_LAG = 5.0
+ASK_AGAIN = 0.25
+SETTLE = 0.5
+"""Seconds after which all is known that a training loop took before it was kept from taking more."""
+
+
+@dataclass(frozen=True)
+class ConsumerProfile:
+    """Who reads what.
+
+    ``dispatcher_timeout`` is how many seconds to do without a dispatcher before giving up; ``heartbeat``: seconds
+    between two reports; ``local_workers`` and ``process``: who is in our own process, and its secret; ``resume``: the
+    encoded checkpoint from which to go on; ``allow_objects``: whether leaves of elements may be unpickled.
+    """
+
+    client: str
+    job: m.JobParameters
+    repetition: int
+    service: str
+    dispatcher_timeout: float = 3600.0
+    heartbeat: float = HEARTBEAT
+    max_outstanding: int | None = None
+    host: str = ""
+    transports: tuple[str, ...] = ("ipc", "tcp")
+    reader: m.Reader = field(default_factory=m.Reader)
+    local_workers: tuple[str, ...] = ()
+    process: str = field(default="", repr=False)
+    resume: bytes = b""
+    allow_objects: bool = True
+
+
+class ConsumerCore:
+    """Decides for one iterator of a training loop.
+
+    Args:
+        profile: who reads what.
+    """
+
+    def __init__(self, profile: ConsumerProfile) -> None:
+        self.profile = profile
+        self.finished = False
+        self.is_numbered = profile.reader.consumer_index is not None
+        self._commands: list[object] = []
+        self._handled: float | None = None
+        self._iteration: int | None = None
+        self._step, self._former = 0, ""
+        self._names = 0
+        who = (profile.job.name, profile.repetition, profile.reader, profile.service)
+        self.telling = Telling(*who, profile.dispatcher_timeout, self._do)
+        self._begin(profile.client)
+        self._near = self._unreported_bytes = 0
+        self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
+            c.Received: self._received,
+            c.Tick: lambda event, now: self._tick(now),
+            c.Arrived: self._arrived,
+            c.PartsHandedOut: self._handed_out,
+            c.LinkBroken: lambda event, now: self.links.broken(event, now),
+            c.MemoryMapped: lambda event, now: self.links.mapped(event, now),
+            c.Wanted: lambda event, now: self.telling.wanted(),
+            c.ShutOut: lambda event, now: self._shut_out(event.error, event.text, now),
+            c.CloseRequested: lambda event, now: self._close(now),
+        }
+        self._messages: dict[type[m.Message], Callable[[Any, float], object]] = {
+            m.IterationOpened: self._iteration_opened,
+            m.ResumeAwaited: lambda message, now: self.telling.waits(message, self.client),
+            m.ClientHeartbeatAnswered: self._heartbeat_answered,
+            m.MayEnd: lambda message, now: self.ending.may_end(message),
+            m.Probe: lambda message, now: None if self.goodbye.has_begun else self._speak(now),
+            m.TasksChanged: self._tasks_changed,
+            m.RequestRefused: self._refused,
+            m.RequestHoldings: self._holdings,
+            m.IterationClosed: lambda message, now: self.goodbye.heard(message),
+            m.LinkOpened: lambda message, now: self.links.opened(message, now),
+            m.LinkRefused: self._link_refused,
+            m.LinkReported: self._link_reported,
+        }
+
+    def _begin(self, client: str) -> None:
+        """Begins to read under a name, with nothing in hand."""
+        profile, self.client = self.profile, client
+        self.opened = False
+        self.task_list = m.TaskList(-1, (), False)
+        self.reading = (Stepping if self.is_numbered else Reading)(profile.max_outstanding, self._do)
+        who = LinkProfile(client, profile.host, profile.transports, profile.reader, profile.process)
+        self.links = ReadLinks(who, self._do, self.reading.grants)
+        self.standing = Standing(client, profile.job, profile.repetition, profile.reader, self.reading)
+        self.lease = ClientLease()
+        self._began: float | None = None
+        self._asked: float | None = None
+        self._given_up: tuple[float, str] | None = None
+        self.ending = Ending(client, self._speak, self.reading, self.telling)
+        counts = not profile.job.anonymous
+        self.goodbye = Goodbye(client, self.reading, profile.dispatcher_timeout, counts, self._do)
+
+    def handle(self, now: float, event: object) -> list[object]:
+        """Takes an event noticed at ``now``, by a clock that counts while the machine sleeps; returns what to do."""
+        self._look_at_clock(now)
+        self._handlers.get(type(event), _ignore)(event, now)
+        self._look_for_end(now)
+        if self.finished and not self.reading.waiting and not self.goodbye.has_begun:
+            self._leave(now)
+        commands, self._commands = self._commands, []
+        return commands
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was ever let in, under this name or one before."""
+        return self._iteration is not None
+
+    def _look_at_clock(self, now: float) -> None:
+        lag = 0.0 if self._handled is None else now - self._handled
+        if self._handled is None:
+            self.telling.heard = now
+        elif lag > OWN_LAG:
+            # We were stopped, or asleep: nobody could have been heard.
+            self.telling.forgive(lag)
+            self.ending.forgive(lag)
+            self.links.forgive(lag)
+        self._handled = now
+
+    def _do(self, command: object) -> None:
+        self._commands.append(command)
+
+    def _send(self, message: m.Message) -> None:
+        self._commands.append(c.Send(c.DISPATCHER, message))
+
+    def _received(self, event: c.Received, now: float) -> None:
+        if event.peer == c.DISPATCHER:
+            self.telling.heard = now
+        self._messages.get(type(event.message), _ignore)(event.message, now)
+
+    # --- the dispatcher
+
+    def _tick(self, now: float) -> None:
+        if self.goodbye.has_begun:
+            self.goodbye.tick(now)
+            return
+        if self._given_up is not None and now - self._given_up[0] >= SETTLE:
+            self._join_again(self._given_up[1], now)
+        if self._is_time_to_speak(now):
+            self._speak(now)
+        self.links.tick(now, self.lease.pause(REPEAT), all_vouch=self.lease.is_unanswered(now))
+        if not self.finished:
+            self._wait(now)
+
+    def _wait(self, now: float) -> None:
+        reads_on = self.ending.has_begun or (self.reading.waiting and self.lease.holds(now))
+        too_silent = "" if reads_on else self.telling.is_too_silent(now)
+        if too_silent:
+            if self.reading.waiting:
+                self._drop_queued()
+            self._finish("UnavailableError", too_silent, now)
+            return
+        starved = self.telling.complain(now, self.opened, self.lease.holds(now), self.reading, self.task_list)
+        if starved >= LINK_PATIENCE and (refused := self.links.refused_for(LINK_PATIENCE, now)) is not None:
+            text = f"Worker {refused.address} has refused a link for {LINK_PATIENCE:g} s: {refused.reason}."
+            self._finish(ResourceExhaustedError.__name__, text, now)
+        self.telling.tell_skipped(now)
+
+    def _is_time_to_speak(self, now: float) -> bool:
+        is_usual = self.lease.holds(now) and not self.ending.has_begun
+        pause = self.lease.pause(self.profile.heartbeat) if is_usual else ASK_AGAIN
+        return self._asked is None or now - self._asked >= pause
+
+    def _speak(self, now: float) -> int:
+        """Asks to be part of the iteration, or reports; returns the number of that report."""
+        self._asked = now
+        who = self.profile
+        if self._began is None:
+            self._began = now
+        if not self.opened or self.standing.is_behind:
+            asked = (who.reader, who.local_workers, self._iteration)
+            # A client that joins again goes on in the iteration that its state has begun.
+            resume = who.resume if self._iteration is None else b""
+            self._send(m.OpenIteration(self.client, who.job, who.repetition, *asked, resume, self._step, self._former))
+        if not self.opened:
+            return 0
+        report, delivered, steps = self.reading.next_report()
+        self._near = self.reading.near
+        self._unreported_bytes = 0
+        beat, version = self.lease.speak(now), self.task_list.version
+        told = (version, report, delivered, steps, self._near, beat, self.lease.alone, self.reading.repeats)
+        self._send(m.ClientHeartbeat(self.client, *told, self.links.unreached(now), self.ending.has_begun))
+        return beat
+
+    def _iteration_opened(self, message: m.IterationOpened, now: float) -> None:
+        if message.client == self.client:
+            if not self.opened:
+                self.telling.joined(message, self._iteration is not None or bool(self.profile.resume))
+                self.reading.begin(message.step)
+                # One's own checkpoint tells what was before, if this is the iteration that was begun from it.
+                goes_on = self.profile.resume and self._iteration is None
+                self.standing.begin(message, m.decode_checkpoint(self.profile.resume) if goes_on else None)
+                self.lease.opened(message.lease, now if self._began is None else self._began, now)
+            self.opened, self._iteration = True, message.iteration
+            self._take_list(message.task_list, now)
+            if message.task_list.version == self.task_list.version:
+                self.standing.catch_up(message)
+
+    def _heartbeat_answered(self, message: m.ClientHeartbeatAnswered, now: float) -> None:
+        if message.client != self.client:
+            return
+        self.reading.acknowledge(message.report)
+        self.lease.answered(message.beat, message.lease, now)
+        if message.task_list is not None:
+            self._take_list(message.task_list, now)
+
+    def _refused(self, message: m.RequestRefused, now: float) -> None:
+        if message.request != self.client:
+            return
+        if message.error == PermissionDeniedError.__name__:
+            self._shut_out(message.error, message.text, now)
+        elif self.finished:
+            return
+        elif message.given_up:
+            self._give_up(message, now)
+        else:
+            self._finish(message.error, message.text, now, message.failure)
+
+    def _give_up(self, message: m.RequestRefused, now: float) -> None:
+        """Others were given what we have, or may be. Joins again; a numbered consumer once it knows where it is."""
+        # Who was given up before it heard that it was let in was part of the iteration all the same.
+        self._iteration = message.iteration if self._iteration is None else self._iteration
+        if not self.is_numbered or not self.opened:
+            self._join_again(message.text, now)
+        elif self._given_up is None:
+            self._given_up = (now, message.text)
+            self.lease = ClientLease()
+            self.lease.end()
+
+    def _join_again(self, why: str, now: float) -> None:
+        """Reads on under another name with nothing in hand, a numbered consumer where its training loop is."""
+        held = self.reading.waiting
+        self._drop_queued()
+        unreported = self.reading.count_unreported()
+        self._step, self._former = max(self._step, self.reading.steps), self.client
+        self.telling.given_up(why, held, unreported)
+        self.links.tend((), now)
+        self._names += 1
+        self._begin(f"{self.profile.client}.{self._names}")
+        self._speak(now)
+
+    def _link_refused(self, message: m.LinkRefused, now: float) -> None:
+        """Tries again later, but where two sides can never talk: the elements of that worker would not come."""
+        if message.error == PermissionDeniedError.__name__ and message.link in self.links.by_name:
+            self._finish(message.error, message.text, now)
+        elif message.error == "InvalidArgumentError" and message.link in self.links.by_name:
+            # tf.data's class for a transport that a worker has not.
+            self._finish(NotFoundError.__name__, message.text, now)
+        else:
+            self.links.refused(message, now)
+
+    def _drop_queued(self) -> None:
+        self.lease.end()
+        self.reading.waiting = 0
+        self._do(c.DropQueued())
+
+    def _holdings(self, ask: m.RequestHoldings, now: float) -> None:
+        if ask.client != self.client:
+            return
+        task = self.reading.task(ask.task)
+        if ask.attempt > task.place.attempt:
+            self.reading.move(task, m.TaskPlace(ask.task, ask.attempt, "", ""))
+        self._send(m.HoldingsReported(self.client, ask.task, ask.attempt, task.received.ranges))
+
+    # --- tasks and their elements
+
+    def _tasks_changed(self, message: m.TasksChanged, now: float) -> None:
+        if message.client == self.client:
+            self._take_list(message.task_list, now)
+
+    def _take_list(self, task_list: m.TaskList, now: float) -> None:
+        # Before a client hears that it was let in it has no lease, and does not know where it begins.
+        if not self.opened or self.finished or task_list.version < self.task_list.version:
+            return
+        self.task_list = task_list
+        self.telling.tell_poison(task_list)
+        self.standing.list(task_list)
+        self.reading.list(task_list)
+        self.links.asks = self.standing.asks
+        self.links.tend(self.reading.addresses, now, task_list.ticket)
+        self._ask_on(now)
+
+    def _arrived(self, event: c.Arrived, now: float) -> None:
+        if not self.links.count(event, now):
+            return
+        header = event.header
+        task = self.reading.current(header)
+        if task is None:
+            return
+        if isinstance(header, m.EndOfTask):
+            self.reading.end(task, header.total)
+            self.telling.left_out[header.task] = header.left_out
+            return
+        if isinstance(header, m.Lineage):
+            self.standing.take(header)
+            return
+        breach = self.reading.take(task, header, event.content)
+        if breach:
+            self._reject(task, event, breach, now)
+
+    def _reject(self, task: ReadTask, event: c.Arrived, breach: str, now: float) -> None:
+        """Our memory is ours to give away: a worker that takes more breaks its link, and in the end the iteration."""
+        self.links.reject(event, breach, now)
+        if task.window.breaches >= MOST_BREACHES:
+            self._finish("DataLossError", _taking_more(task.place.address, breach), now)
+
+    def _link_reported(self, message: m.LinkReported, now: float) -> None:
+        if message.heard:
+            self.lease.heard(message.heard, now)
+        self.links.reported(message, now)
+        self.telling.count_skipped(message.link, message.skipped)
+
+    def _handed_out(self, event: c.PartsHandedOut, now: float) -> None:
+        grants: Grants = {}
+        for part in event.parts:
+            for address, streams in self.reading.hand_out(part).items():
+                grants.setdefault(address, []).extend(streams)
+            self.reading.settle(part.oldest)
+            self._unreported_bytes += part.size
+        for address, streams in grants.items():
+            self.links.grant(address, *streams)
+        # Workers keep for a successor what is not reported yet, but not much of it.
+        pause = now - (self._asked or 0.0)
+        if self.is_numbered and self._unreported_bytes >= REPORT_BYTES and pause >= REPORT_PAUSE:
+            self._speak(now)
+        self._ask_on(now)
+
+    def _ask_on(self, now: float) -> None:
+        """Has the horizon moved before a numbered consumer gets there."""
+        if self.reading.near > self._near:
+            self._speak(now)
+
+    # --- the end
+
+    def _look_for_end(self, now: float) -> None:
+        """Ends when nothing more will come, and somebody else is there for what others hold and may not hand out."""
+        if not self.opened or self.finished or not self.reading.is_over(self.task_list.closed):
+            self.ending.revoke()
+            return
+        # Of what is listed, elements are owed to somebody; to whom is the dispatcher's affair.
+        is_owed = self.task_list.tasks and not (self.is_numbered or self.profile.job.anonymous or self.lease.is_free)
+        if not is_owed or self.ending.has_come(now, self.lease):
+            self.telling.tell_left_out()
+            self._finish("", "", now)
+
+    def _finish(self, error: str, text: str, now: float, failure: bytes = b"") -> None:
+        """Reads no more: nobody may be left waiting for elements given to a training loop that has ended."""
+        if not self.finished:
+            self.finished = True
+            if error:
+                self.lease.free()
+            if self.goodbye.closing is None:
+                self._do(c.Finish(error, text, failure))
+            self.links.tend((), now)
+
+    def _shut_out(self, error: str, text: str, now: float) -> None:
+        """Ends without a goodbye: whatever we say is not heard."""
+        self._finish(error, text, now)
+        self.goodbye.omit()
+
+    def _close(self, now: float) -> None:
+        if self.goodbye.closing is not None:
+            return
+        self.goodbye.close(now)
+        self._finish("", "", now)
+        if not self.goodbye.has_begun:
+            self._leave(now)
+
+    def _leave(self, now: float) -> None:
+        if self._asked is None:
+            self.goodbye.omit()
+        else:
+            self.goodbye.begin(now)
+
+
+def _ignore(event: object, now: float) -> None:
+    """What is not meant for a client changes nothing."""
+
+
+def _taking_more(address: str, breach: str) -> str:
+    return f"The worker at {address} goes on sending more than it may: {breach}. Restart that worker."

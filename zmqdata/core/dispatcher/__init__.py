@@ -1,0 +1,1 @@
+"""The dispatcher's decisions: `decider` receives events and returns commands, with no socket, clock or file."""

@@ -1,0 +1,334 @@
+"""Whether checkpoints that clients bring can be believed, and what several of them say together.
+
+A client may bring anything: nothing that is taken from here may break the dispatcher or name a split twice. What an
+iteration becomes from them is ``core.dispatcher.resuming``'s; who brings which, and when all are there,
+``core.dispatcher.incarnations``'.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from zmqdata import messages as m
+from zmqdata.core.job_rules import UNSPLIT
+from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
+from zmqdata.core.lineage import MOST_STATE_BYTES
+from zmqdata.core.ranges import RangeSet
+from zmqdata.decisions import Decisions
+from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
+from zmqdata.messages.parts import MOST_NUMBER
+from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
+
+MOST_TOLD_TASKS = 10_000
+"""In one checkpoint."""
+
+
+@dataclass
+class Past:
+    """What is known of an iteration that was broken off. ``spent``: by source and repetition; ``tasks``: by index."""
+
+    job: m.JobParameters
+    repetition: int
+    seed: int
+    num_shards: int
+    spent: dict[tuple[int, int], RangeSet] = field(default_factory=dict)
+    tasks: dict[int, m.TaskPart] = field(default_factory=dict)
+    steps: dict[int, int] = field(default_factory=dict)
+    views: dict[int, m.View] = field(default_factory=dict)
+
+
+def read_checkpoint(ask: m.OpenIteration, dataset: m.DatasetDescription) -> m.Checkpoint:
+    """The checkpoint that an ask brings, if it fits what is asked for.
+
+    Raises:
+        DataLossError: it is damaged.
+        InvalidArgumentError: it is none, it is of a newer version, or the job has other parameters.
+        FailedPreconditionError: it belongs to another pipeline.
+    """
+    if len(ask.resume) > MOST_CHECKPOINT_BYTES:
+        raise InvalidArgumentError(
+            f"The state to go on from has {len(ask.resume) / 1e6:.1f} MB, more than {MOST_CHECKPOINT_BYTES / 1e6:.1f} "
+            "MB. States of shuffles over many large elements are large: use a smaller buffer_size."
+        )
+    checkpoint = m.decode_checkpoint(ask.resume)
+    _compare(checkpoint, ask, dataset)
+    return checkpoint
+
+
+def _compare(checkpoint: m.Checkpoint, ask: m.OpenIteration, dataset: m.DatasetDescription) -> None:
+    then, now = checkpoint.fingerprint.partition(":")[0], dataset.fingerprint.partition(":")[0]
+    if then != now:
+        raise FailedPreconditionError(
+            f"The state belongs to another pipeline: it was taken from one with fingerprint {then[:24]}, this one has "
+            f"{now[:24]}. Load it with the dataset that it was taken from: the same operations and parameters."
+        )
+    one, other = checkpoint.job, ask.job
+    pairs = [
+        ("processing_mode", one.processing_mode, other.processing_mode),
+        ("num_consumers", one.num_consumers, other.num_consumers),
+        ("consumer_index", checkpoint.reader.consumer_index, ask.reader.consumer_index),
+        ("num_tasks", one.num_tasks, other.num_tasks),
+        ("finite", one.finite, other.finite),
+        ("repetition", checkpoint.repetition, ask.repetition),
+    ]
+    told = [f"{name} was {then}, is {now}" for name, then, now in pairs if then != now]
+    if told:
+        raise InvalidArgumentError(f"The state was taken from a job with other parameters: {'; '.join(told)}.")
+    if one.cache or other.cache:
+        raise InvalidArgumentError("A job with a cross-trainer cache cannot go on from a state: trainers share it.")
+
+
+# --- what several say together
+
+
+def joined(checkpoints: Sequence[m.Checkpoint], sources: Sequence[SplitSource]) -> Past:
+    """What the checkpoints of all clients of an iteration say of it.
+
+    Args:
+        checkpoints: one for each client, at least one.
+        sources: those of the dataset, if its splits are handed out.
+
+    Raises:
+        InvalidArgumentError: something in them cannot be.
+        FailedPreconditionError: they are not of the same iteration.
+        DataLossError: they were taken so far apart that what lies between is not known.
+    """
+    first = checkpoints[0]
+    past = Past(first.job, first.repetition, first.seed, first.num_shards)
+    for one in checkpoints:
+        if (one.seed, one.num_shards, one.repetition) != (past.seed, past.num_shards, past.repetition):
+            raise FailedPreconditionError(
+                f"The states of the readers of job {past.job.name} are not of the same iteration: load those that were "
+                "taken together."
+            )
+        _add(past, one, len(sources))
+    past.views = {first: _indexed(view, past.job) for first, view in past.views.items()}
+    _check(past, sources)
+    if past.steps and min(past.steps.values()) < max(past.steps.values()):
+        _check_between(past, sorted(checkpoints, key=lambda one: one.step))
+    return past
+
+
+def _add(past: Past, one: m.Checkpoint, num_sources: int) -> None:
+    _require(len(one.tasks) <= MOST_TOLD_TASKS, "the number of tasks")
+    for part in one.sources:
+        _require(0 <= part.source < num_sources and 0 <= part.repetition <= MOST_NUMBER, "a source")
+        _check_ranges(part.gone)
+        past.spent.setdefault((part.source, part.repetition), RangeSet()).update(part.gone)
+    for task in one.tasks:
+        _check_shape(task, num_sources)
+        known = past.tasks.get(task.index)
+        past.tasks[task.index] = task if known is None else _both(known, task, past)
+    if one.reader.consumer_index is not None:
+        _require(0 <= one.step <= MOST_NUMBER, "a step")
+        past.steps[one.reader.consumer_index] = one.step
+        for view in one.views:
+            past.views[view.first_step] = _both_views(past.views.get(view.first_step, view), view)
+
+
+def _both(one: m.TaskPart, other: m.TaskPart, past: Past) -> m.TaskPart:
+    """What two clients know of a task: the one may go further back, and the other may go further."""
+    totals = {total for total in (one.total, other.total) if total is not None}
+    same = (one.seed, one.shard) == (other.seed, other.shard) and len(totals) < 2
+    _require(same, f"what two readers say of task {one.index}")
+    ledgers = [
+        _both_ledgers((one.bases[at], one.ledger[at]), (other.bases[at], other.ledger[at]), past, at)
+        for at in range(len(one.bases))
+    ]
+    states = {state.number: state for state in (*one.states, *other.states)}
+    delivered = RangeSet(one.delivered)
+    delivered.update(other.delivered)
+    decisions = Decisions(list(one.decisions), one.first_decision)
+    decisions.take(other.first_decision, other.decisions)
+    return m.TaskPart(
+        one.index,
+        one.seed,
+        one.shard,
+        tuple([base for base, _ in ledgers]),
+        tuple([entries for _, entries in ledgers]),
+        tuple([states[number] for number in sorted(states)]),
+        delivered.ranges,
+        max(totals, default=None),
+        decisions.base,
+        tuple(decisions.entries),
+        tuple(sorted({*one.poisoned, *other.poisoned})),
+    )
+
+
+def _both_views(one: m.View, other: m.View) -> m.View:
+    """What two consumers say of the tasks that take turns; one that came late does not know those that had ended."""
+    _require(one.tasks != () and len(one.tasks) == len(other.tasks) <= MOST_TOLD_TASKS, "what consumers read in turn")
+    tasks = []
+    for (index, at), (same, there) in zip(one.tasks, other.tasks, strict=True):
+        fits = -1 in (index, same) or index == same
+        sane = -1 <= index < MOST_TOLD_TASKS and -1 <= same < MOST_TOLD_TASKS and 0 <= at <= MOST_NUMBER
+        _require(fits and sane and at == there and 0 <= one.first_step <= MOST_NUMBER, "what consumers read in turn")
+        tasks.append((max(index, same), at))
+    return m.View(one.first_step, tuple(tasks))
+
+
+def _indexed(view: m.View, job: m.JobParameters) -> m.View:
+    """A view without unknown tasks: where their number is fixed, their order is; others get numbers of their own."""
+    base = 0 if job.num_tasks is not None else MOST_TOLD_TASKS
+    tasks = [(base + place if index < 0 else index, at) for place, (index, at) in enumerate(view.tasks)]
+    return m.View(view.first_step, tuple(tasks))
+
+
+Known = tuple[int, tuple[Split, ...]]
+
+
+def _both_ledgers(one: Known, other: Known, past: Past, source: int) -> Known:
+    (base, entries), (later, news) = sorted((one, other), key=lambda known: known[0])
+    if later > base + len(entries):
+        # Who forgot so much knows that nobody needs it.
+        for split in entries:
+            if not split.is_end:
+                past.spent.setdefault((source, split.repetition), RangeSet()).add(split.start, split.stop)
+        return later, news
+    merged = list(entries)
+    for at, split in enumerate(news, later - base):
+        if at == len(merged):
+            merged.append(split)
+            continue
+        known = merged[at]
+        place = (known.repetition, known.start, known.step, known.is_end)
+        _require(place == (split.repetition, split.start, split.step, split.is_end), "what two readers say of a ledger")
+        merged[at] = max(known, split, key=lambda entry: entry.stop)
+    return base, tuple(merged)
+
+
+# --- what can not be
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise InvalidArgumentError(
+            f"The state to go on from is damaged, or was not made by zmqdata: {what} cannot be as it says."
+        )
+
+
+def _check_ranges(ranges: Iterable[tuple[int, int]]) -> None:
+    end = -1
+    for first, stop in ranges:
+        _require(end < first < stop <= MOST_NUMBER, "a range")
+        end = stop
+
+
+def _check_shape(task: m.TaskPart, num_sources: int) -> None:
+    _require(0 <= task.index < MOST_TOLD_TASKS and 0 <= task.seed < 1 << 64, "a task")
+    _require(len(task.ledger) == len(task.bases) == num_sources, "the number of sources")
+    _require(all(0 <= base <= MOST_NUMBER for base in task.bases), "the beginning of a ledger")
+    _require(task.total is None or 0 <= task.total <= MOST_NUMBER, "a total")
+    _check_ranges(task.delivered)
+    _require(0 <= task.first_decision <= MOST_NUMBER, "the number of a decision")
+    for decision in task.decisions:
+        _require(0 <= decision.first <= decision.stop <= MOST_NUMBER, "what was decided")
+    _require(all(0 <= number <= MOST_NUMBER for _, number in task.poisoned), "what is left out")
+    stop = task.delivered[-1][1] if task.delivered else 0
+    _require(task.total is None or stop <= task.total, "what was delivered")
+
+
+def _check(past: Past, sources: Sequence[SplitSource]) -> None:
+    shards = range(past.num_shards)
+    _require(0 <= past.num_shards <= MOST_TOLD_TASKS and 0 <= past.seed < 1 << 64, "the number of parts")
+    num_tasks = past.job.num_tasks
+    _require(num_tasks is None or num_tasks == past.num_shards, "the number of tasks")
+    static = num_tasks is not None or past.job.processing_mode not in UNSPLIT
+    _require(static == bool(past.num_shards), "the number of parts")
+    for task in past.tasks.values():
+        _require(task.shard == task.index and task.index in shards if static else task.shard is None, "a part")
+        _check_states(task)
+    for source, one in enumerate(sources):
+        _check_splits(past, source, one, num_tasks or 1)
+
+
+def _check_states(task: m.TaskPart) -> None:
+    number = -1
+    lengths = [base + len(entries) for base, entries in zip(task.bases, task.ledger, strict=True)]
+    for state in task.states:
+        _require(number < state.number <= (MOST_NUMBER if task.total is None else task.total), "the place of a state")
+        _require(len(state.needs) == len(lengths) and len(state.content) <= MOST_STATE_BYTES, "a state")
+        _require(all(0 <= need <= length for need, length in zip(state.needs, lengths, strict=True)), "a state's needs")
+        _require(0 <= state.decisions <= task.first_decision + len(task.decisions), "a state's needs")
+        number = state.number
+
+
+def _check_splits(past: Past, source: int, described: SplitSource, step: int) -> None:
+    """No split is in two places, and all are splits of the source."""
+    count = described.count if isinstance(described, IndexSplits) and described.count is not None else MOST_NUMBER
+    found: dict[int, list[Split]] = {}
+    for task in past.tasks.values():
+        repetition = 0
+        for split in task.ledger[source]:
+            _require(repetition <= split.repetition <= MOST_NUMBER, "the order of a ledger")
+            repetition = split.repetition
+            _require(0 <= split.start <= split.stop <= (MOST_NUMBER if split.is_end else count), "a split")
+            if split.is_end:
+                continue
+            named = len(split.names) == split.size if isinstance(described, FileSplits) else not split.names
+            mine = step == 1 or split.start % step == task.index
+            _require(split.step == step and mine and named, "a split")
+            found.setdefault(repetition, []).append(split)
+    for (at, _), spent in past.spent.items():
+        _require(at != source or not spent or spent.ranges[-1][1] <= count, "a split")
+    if step == 1:
+        for splits in found.values():
+            splits.sort(key=lambda split: split.start)
+            apart = all(one.stop <= two.start for one, two in itertools.pairwise(splits))
+            _require(apart, "a split that two tasks have")
+
+
+def _check_between(past: Past, checkpoints: Sequence[m.Checkpoint]) -> None:
+    """What consumers have behind them, the one who is furthest behind has so, too, or can get it in the same rounds.
+
+    Of a split that nobody needed any more where they were, he may not even know which task had it; and nobody keeps
+    who took turns when.
+    """
+    behind, ahead = checkpoints[0], checkpoints[-1]
+    between = f"the elements between steps {behind.step} and {ahead.step}"
+    known = {(part.source, part.repetition): RangeSet(part.gone) for part in behind.sources}
+    for task in past.tasks.values():
+        for source, ledger in enumerate(task.ledger):
+            for split in ledger:
+                if not split.is_end:
+                    known.setdefault((source, split.repetition), RangeSet()).add(split.start, split.stop)
+    for place, spent in past.spent.items():
+        if not all(known.get(place, RangeSet()).covers(first, stop) for first, stop in spent.ranges):
+            raise too_far_apart(past.job.name, between)
+    # Who knows a view knows all that came before it, back to the oldest that he keeps.
+    views = [[view.first_step for view in one.views] for one in checkpoints if one.views]
+    oldest = ahead.views[0].first_step if ahead.views else ahead.step
+    while oldest > behind.step:
+        before = min((firsts[0] for firsts in views if oldest in firsts), default=oldest)
+        if before == oldest:
+            raise too_far_apart(past.job.name, between)
+        oldest = before
+
+
+def too_far_apart(job: str, what: str) -> DataLossError:
+    """What going on comes to when states do not say how to make some elements again."""
+    return DataLossError(
+        f"The states of the readers of job {job} do not say enough of {what} to make them again: they were taken too "
+        "far apart. Take the states of all readers at the same step."
+    )
+
+
+def useful(task: m.TaskPart, delivered: RangeSet, name: str) -> list[m.TaskState]:
+    """The states from which a task can go on with what is known of its ledger.
+
+    Raises:
+        DataLossError: it can not be made again.
+    """
+    states = [
+        state
+        for state in task.states
+        if all(base <= need for base, need in zip(task.bases, state.needs, strict=True))
+        and task.first_decision <= state.decisions
+    ]
+    is_over = task.total is not None and delivered.covers(0, task.total)
+    is_whole = is_over or not any((*task.bases, task.first_decision))
+    if not is_whole and not (states and delivered.covers(0, states[0].number)):
+        raise too_far_apart(name, f"the next elements of task {task.index}")
+    return states

@@ -1,0 +1,161 @@
+"""Registered datasets: what is stored under which id, and which of them nobody needs any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.commands import DropPipeline, Peer, StorePipeline
+from zmqdata.core.dispatcher.pipelines import UNUSED_FOR, Parts
+from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.core.limits import MOST_DATASETS, MOST_REGISTERED_BYTES, too_long, too_many
+from zmqdata.errors import InvalidArgumentError, NotFoundError, ProtocolError, ResourceExhaustedError
+from zmqdata.specs import decode_spec
+
+UNUSED_AT_LEAST = 30.0
+
+
+class Datasets:
+    """Registers and describes datasets, and removes those that were registered for one reader that is gone.
+
+    Args:
+        out: state and commands.
+        gc_timeout: seconds without use after which a dataset that is not kept is removed; below zero: never.
+    """
+
+    def __init__(self, out: Outbox, gc_timeout: float) -> None:
+        self.out = out
+        self.gc_timeout = gc_timeout
+        self.used_at: dict[str, float] = {}
+        self.parts = Parts(out)
+        self._sizes: dict[str, int] = {}
+
+    def register(self, peer: Peer, ask: m.RegisterDataset, now: float) -> None:
+        """Stores a pipeline, or finds it stored already; asks for parts that are not here."""
+        known, digest = self.out.state.datasets, ask.description.digest
+        if mistake := _mistake(ask.description) or too_long({"name of a dataset": ask.dataset_id or ""}):
+            self.out.refuse(peer, ask.request, InvalidArgumentError, mistake)
+            return
+        found = ask.dataset_id
+        if found is None:
+            found = next((name for name, one in known.items() if _stands_for(one, ask.description)), None)
+        elif found in known and (difference := _structure_difference(known[found], ask.description)):
+            text = f"Datasets with the same ID should have the same structure, got diff for {found}: {difference}"
+            self.out.refuse(peer, ask.request, InvalidArgumentError, text)
+            return
+        elif found in known and known[found].fingerprint != ask.description.fingerprint:
+            text = f"dataset {found} is registered again with other content, which is not taken: the first one stays"
+            self.out.note("warning", text)
+        many = (too_many("datasets", len(known), MOST_DATASETS) or self._too_large(ask)) if found not in known else ""
+        if many:
+            self.out.refuse(peer, ask.request, ResourceExhaustedError, many)
+            return
+        # Under an id that exists, what was registered first stays.
+        wanted = found not in known or known[found].digest == digest
+        missing = self.parts.missing(ask.description.parts) if wanted else None
+        if missing is not None:
+            self.parts.ask_for(peer, ask.request, missing, now)
+            return
+        kept = ask.dataset_id is not None or ask.keep
+        if found is None or found not in known:
+            found = found or self._free_id()
+            if ask.pipeline:
+                self.out.commands.append(StorePipeline(digest, ask.pipeline))
+            self._sizes[found] = _size(ask.description) + len(ask.pipeline)
+            self.out.commit(u.RegisterDatasetUpdate(found, ask.description, kept))
+        elif kept and found not in self.out.state.kept:
+            self.out.commit(u.RegisterDatasetUpdate(found, known[found], kept))
+        self.used_at[found] = now
+        self.out.send(peer, m.DatasetRegistered(ask.request, found))
+
+    def _too_large(self, ask: m.RegisterDataset) -> str:
+        known = self.out.state.datasets
+        self._sizes = {name: self._sizes.get(name) or _size(one) for name, one in known.items()}
+        there, size = sum(self._sizes.values()), _size(ask.description) + len(ask.pipeline)
+        if there + size <= MOST_REGISTERED_BYTES:
+            return ""
+        return (
+            f"The description of this dataset has {size} bytes, and those of the datasets that are registered already "
+            f"{there}; together they have {MOST_REGISTERED_BYTES} at most. Does it list very many files, or are many "
+            "registered that nobody needs?"
+        )
+
+    def _free_id(self) -> str:
+        number = self.out.state.next_dataset
+        while str(number) in self.out.state.datasets:
+            number += 1
+        return str(number)
+
+    def describe(self, peer: Peer, ask: m.DescribeDataset, now: float) -> None:
+        """Tells what is known of a dataset. Who asks is about to read it."""
+        description = self.out.state.datasets.get(ask.dataset_id)
+        if description is None:
+            self.out.refuse(peer, ask.request, NotFoundError, f"Dataset id {ask.dataset_id} not found.")
+        else:
+            self.used_at[ask.dataset_id] = now
+            self.out.send(peer, m.DatasetDescribed(ask.request, ask.dataset_id, description))
+
+    def collect_unused(self, now: float) -> None:
+        """Removes datasets that nobody chose to keep and that no job has used for long."""
+        if self.gc_timeout < 0:
+            return
+        self.parts.collect_unused(now, max(self.gc_timeout, UNUSED_FOR))
+        state = self.out.state
+        read = {job.dataset_id for job in state.jobs.values()}
+        # Between registering a dataset and opening its job a client may be slow, however short the time-out.
+        patience = max(self.gc_timeout, UNUSED_AT_LEAST)
+        for name in [name for name in state.datasets if name not in state.kept]:
+            if name in read:
+                self.used_at[name] = now
+            elif now - self.used_at.setdefault(name, now) >= patience:
+                self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        digest = self.out.state.datasets[name].digest
+        del self.used_at[name]
+        self.out.note("info", f"dataset {name} is removed: no job has read it for long")
+        self.out.commit(u.RemoveDatasetUpdate(name))
+        if digest in self.parts.stored:
+            return
+        if all(one.digest != digest for one in self.out.state.datasets.values()):
+            self.out.commands.append(DropPipeline(digest))
+
+
+def _stands_for(one: m.DatasetDescription, asked: m.DatasetDescription) -> bool:
+    """Whether who asks for an id of his own may have that of a dataset that is there, and misses nothing by it."""
+    knows_enough = one.element_spec is not None or asked.element_spec is None
+    return one.digest == asked.digest and knows_enough and not _structure_difference(one, asked)
+
+
+def _structure_difference(one: m.DatasetDescription, other: m.DatasetDescription) -> str:
+    pairs = [
+        ("element_spec", _spec(one), _spec(other)),
+        ("compression", one.compression, other.compression),
+        ("cardinality", one.cardinality, other.cardinality),
+    ]
+    if None in (one.element_spec, other.element_spec):
+        del pairs[0]  # what one of them could not find out, the two cannot differ in
+    return " ".join(f"existing {name}: <{a}>; got <{b}>." for name, a, b in pairs if a != b)
+
+
+def _size(description: m.DatasetDescription) -> int:
+    return len(msgspec.msgpack.encode(description))
+
+
+def _spec(description: m.DatasetDescription) -> Any:
+    return None if description.element_spec is None else decode_spec(description.element_spec)
+
+
+def _mistake(description: m.DatasetDescription) -> str:
+    """What is wrong with a description whatever else is registered; ``""`` when nothing is."""
+    for digest in (description.digest, *(part.digest for part in description.parts)):
+        if not m.is_digest(digest):
+            return f"A pipeline's digest has 64 hexadecimal characters, got {digest[:80]!r}"
+    try:
+        _spec(description)
+    except ProtocolError as error:
+        return f"Failed to parse element_spec: {error}"
+    return ""

@@ -1,0 +1,440 @@
+"""The dispatcher's decider: what to answer, whom to give tasks and splits, whom to give up. No socket, no clock.
+
+Workers are dealt with in ``core.dispatcher.hosting``, clients and jobs in ``core.dispatcher.jobs``, datasets in
+``core.dispatcher.datasets``; here events find their way, splits are leased, and time passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from itertools import filterfalse
+from typing import Any
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.commands import saves as s
+from zmqdata.core.dispatcher.datasets import Datasets
+from zmqdata.core.dispatcher.heartbeats import Beats
+from zmqdata.core.dispatcher.hosting import Hosting
+from zmqdata.core.dispatcher.jobs import Jobs
+from zmqdata.core.dispatcher.ledger import TakingBack
+from zmqdata.core.dispatcher.lineage import StateKeeping
+from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.dispatcher.placement import MOST_STREAMS, Placement, WorkerFacts
+from zmqdata.core.dispatcher.poison import Deaths
+from zmqdata.core.dispatcher.resuming import changed_files
+from zmqdata.core.dispatcher.saving import Saves
+from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.core.dispatcher.state.state import DispatcherState
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.dispatcher.worker_addresses import Places
+from zmqdata.core.ledger import lease_seconds, lease_size, own_lease_size
+from zmqdata.core.limits import MOST_CHARACTERS, MOST_WORKERS, too_long, too_many
+from zmqdata.errors import DataLossError, FailedPreconditionError, NotFoundError, ResourceExhaustedError
+from zmqdata.splits import FileSplits, turn_of
+
+PROBE_AFTER = 0.6
+MOST_PROBES = 64
+"""At a time. Of thousands of workers most have merely not beaten again yet; the others have been silent for longer."""
+OWN_LAG = 1.0
+REGULAR = (m.RegisterWorker, m.WorkerHeartbeat, m.OpenIteration, m.ClientHeartbeat)
+"""What workers and clients say again and again."""
+LEAST_RETURN = 3.0
+"""Seconds in which a living worker has found a dispatcher that was restarted, and spoken to it."""
+
+
+@dataclass(frozen=True)
+class DispatcherTimes:
+    """Seconds that the dispatcher waits before it decides.
+
+    ``disconnect_grace``: how long a worker may be without a connection; ``client_timeout``: how long a client may be
+    silent; ``client_gone_timeout``: how long the only client of an anonymous job may have no connection to anybody;
+    ``gc_timeout``: how long a job may be without clients, a dataset without jobs (below zero: for ever);
+    ``gc_interval``: how often to look for such jobs and datasets; ``worker_timeout``: how long a static part waits for
+    its own worker, and the tasks of a dispatcher before for theirs; ``beat_share``: between two heartbeats of any
+    workers, if there are so many of them.
+    """
+
+    disconnect_grace: float = 1.0
+    client_timeout: float = 15.0
+    client_gone_timeout: float = 60.0
+    gc_timeout: float = 300.0
+    gc_interval: float = 1.0
+    repeat_questions: float = 0.5
+    worker_timeout: float = 10.0
+    beat_share: float = 1 / 650
+
+
+@dataclass(frozen=True)
+class DispatcherPolicy:
+    """What the dispatcher was told, beside times, about how to decide.
+
+    ``collects_dynamic``: whether jobs of DYNAMIC mode are collected, too; ``deployment_mode``: where workers are,
+    COLOCATED, REMOTE or HYBRID; ``snapshots_per_worker``: how many streams of a distributed save a worker writes at a
+    time.
+    """
+
+    collects_dynamic: bool = True
+    deployment_mode: str = "REMOTE"
+    snapshots_per_worker: int = 3
+
+
+def names_of(address: str) -> tuple[str, ...]:
+    """What a worker at an address may be called: that, without its protocol, or its host.
+
+    >>> names_of("tcp://10.0.0.1:7000")
+    ('tcp://10.0.0.1:7000', '10.0.0.1:7000', '10.0.0.1')
+    """
+    place = address.partition("://")[2] or address
+    return address, place, place.rpartition(":")[0].strip("[]")
+
+
+class DispatcherCore:
+    """Decides for one dispatcher.
+
+    Args:
+        seed: decides every random choice; the shell draws it once.
+        times: how long to wait for what.
+        worker_addresses: the ordered list of addresses that workers may register from; empty: any. See ``Places``.
+        aliases: other names of the hosts in that list.
+        policy: how to decide.
+        durable: whether the shell keeps what is committed for its next life.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        times: DispatcherTimes = DispatcherTimes(),
+        worker_addresses: tuple[str, ...] = (),
+        aliases: Mapping[str, Collection[str]] | None = None,
+        policy: DispatcherPolicy = DispatcherPolicy(),
+        durable: bool = False,
+    ) -> None:
+        self.out = Outbox(seed)
+        self.times = times
+        self.places = Places(worker_addresses, aliases)
+        self.policy = policy
+        self.workers = Roster()
+        # A third of what is waited for workers, so that those of a dispatcher before are known again by then.
+        self.beats = Beats(times.beat_share, times.worker_timeout / 3)
+        self.clients = Roster()
+        colocated = policy.deployment_mode == "COLOCATED"
+        placement = Placement(self.places, colocated, policy.snapshots_per_worker or MOST_STREAMS)
+        self.hosting = Hosting(self.out, self.workers, self.clients, placement, times.worker_timeout)
+        self.datasets = Datasets(self.out, times.gc_timeout)
+        self.jobs = Jobs(
+            self.out,
+            self.hosting,
+            self.clients,
+            times.gc_timeout,
+            times.client_gone_timeout,
+            policy.collects_dynamic,
+            times.client_timeout,
+        )
+        self.saves = Saves(self.out, self.hosting, durable)
+        self.keeping = StateKeeping(self.out)
+        self.deaths = Deaths(self.out, self.hosting)
+        self.taking_back = TakingBack(self.out, self.workers, self.hosting.facts, self._request_splits)
+        self.hosting.hosted = self.taking_back.hosted
+        self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
+        self._applied: dict[str, float] = {}
+        self._ticked: float | None = None
+        self._asked = self._collected = 0.0
+        self._handlers: dict[type[Any], Callable[[c.Peer, Any, float], None]] = {
+            m.RegisterDataset: self.datasets.register,
+            m.StorePiece: self.datasets.parts.store_piece,
+            m.DescribeDataset: self.datasets.describe,
+            m.OpenIteration: self.jobs.open,
+            m.ClientHeartbeat: self.jobs.heartbeat,
+            m.CloseIteration: self.jobs.close,
+            m.HoldingsReported: self._holdings,
+            m.RegisterWorker: self._register_worker,
+            m.WorkerHeartbeat: self._worker_heartbeat,
+            m.WorkerStopped: self._worker_stopped,
+            m.DrainWorker: self._drain_worker,
+            m.RequestSplits: self._request_splits,
+            m.SplitsReturned: self.taking_back.take,
+            m.StateTaken: self.keeping.take,
+            m.ElementsDecided: self.keeping.decide,
+            m.RequestPipeline: self._request_pipeline,
+            m.RequestPiece: self.datasets.parts.request_piece,
+            m.StartSave: self.saves.start,
+            m.ChunkWritten: self.saves.chunk_written,
+            m.SaveFailed: self.saves.failed,
+        }
+        self._answers: dict[type[Any], Callable[[Any, float], None]] = {
+            c.FilesListed: self._files_listed,
+            c.PieceKept: self.datasets.parts.kept,
+            c.PartLost: lambda event, now: self.datasets.parts.lost(event.digest),
+            s.SavePrepared: self.saves.prepared,
+            s.ChunkPublished: self.saves.published,
+            s.SaveChecked: self.saves.checked,
+            s.SaveFinished: self.saves.finished,
+        }
+
+    def resume(self, now: float) -> list[object]:
+        """Begins to work with a state that was replayed, before any event.
+
+        Workers and clients of the dispatcher before are expected, not known to be there: clients may be silent for one
+        ``client_timeout`` from now on, workers for the time that a task waits for its host.
+        """
+        state = self.state
+        self.out.commit(
+            u.BeginLifeUpdate(state.life + 1, state.seed, state.next_dataset, state.next_iteration, state.next_task)
+        )
+        self.places.restore(state.places, {worker.address for worker in state.workers.values()})
+        patience = max(self.times.worker_timeout, LEAST_RETURN) - self.times.disconnect_grace
+        for worker in state.workers:
+            self.workers.expect(worker, now, patience)
+        self.hosting.resume()
+        self.saves.resume()
+        self.jobs.resume(now, self.times.client_timeout)
+        if state.life > 1:
+            self.out.note(
+                "info",
+                f"life {state.life} of this dispatcher goes on with {len(state.datasets)} datasets, {len(state.jobs)} "
+                f"jobs and {len(state.tasks)} tasks; {len(state.workers)} workers and {len(state.client_iteration)} "
+                "clients are expected back",
+            )
+        return self.out.drain()
+
+    @property
+    def state(self) -> DispatcherState:
+        return self.out.state
+
+    def handle(self, now: float, event: object) -> list[object]:
+        """Takes an event noticed at ``now`` (seconds of a clock that never goes back); returns what to do."""
+        if isinstance(event, c.Received):
+            if isinstance(event.message, REGULAR):
+                self.jobs.listen(now)
+            handler = self._handlers.get(type(event.message))
+            if handler is not None:
+                handler(event.peer, event.message, now)
+        elif isinstance(event, c.Tick):
+            self._tick(now)
+        elif isinstance(event, c.Unreachable):
+            self.workers.lost_contact(event.peer, now)
+            self.clients.lost_contact(event.peer, now)
+        elif type(event) in self._answers:
+            self._answers[type(event)](event, now)
+        self.hosting.lists.push(now)
+        return self.out.drain()
+
+    # --- time
+
+    def _tick(self, now: float) -> None:
+        lag = now - self._ticked if self._ticked is not None else 0.0
+        self._ticked = now
+        if lag > OWN_LAG:
+            self.workers.forgive(lag, now)
+            self.clients.forgive(lag, now)
+        for member in self.workers.doubtful(now, PROBE_AFTER, MOST_PROBES):
+            self.out.send(member.peer, m.Probe())
+        for client in sorted(self.jobs.absent):
+            self.out.send(self.clients.peer(client), m.Probe())
+        for member in self.workers.disconnected(now, self.times.disconnect_grace):
+            self.out.note("warning", f"worker {self.hosting.facts[member.name].address} is lost: no connection")
+            self._lose_worker(member.name)
+        self.jobs.expire(now, self.times.client_timeout)
+        self.saves.tick(now)
+        self.taking_back.tick(now)
+        if now - self._collected >= self.times.gc_interval:
+            self._collected = now
+            self.jobs.collect_unused(now)
+            self.datasets.collect_unused(now)
+        if now - self._asked >= self.times.repeat_questions:
+            self._asked = now
+            self.hosting.ask_again()
+            self.hosting.adopt(now)
+        self.jobs.coordination.tick(now)
+        patience = 2 * self.times.worker_timeout
+        self._applied = {name: since for name, since in self._applied.items() if now - since < patience}
+
+    # --- workers
+
+    def _register_worker(self, peer: c.Peer, ask: m.RegisterWorker, now: float) -> None:
+        for death in ask.deaths:
+            self.deaths.take(death)
+            if death.worker in self.workers:
+                self.out.note("warning", f"worker {self.hosting.facts[death.worker].address} {death.how}")
+                self._lose_worker(death.worker)
+        try:
+            place = self.places.place(ask.address)
+        except FailedPreconditionError as error:
+            if self._expects_workers or (self.places.fits(ask.address) and self._may_be_dead(ask.worker, now)):
+                return  # a place may be held by one that will not come back; the worker will ask again
+            self.out.refuse(peer, ask.worker, FailedPreconditionError, str(error))
+            return
+        if place is not None and self.state.places.get(place) != ask.address:
+            self.out.commit(u.PlaceWorkerUpdate(place, ask.address))
+        known = ask.worker in self.workers
+        objection = "" if known else too_many("workers", len(self.workers), MOST_WORKERS)
+        told = {"name of a worker": ask.worker, "address of one": ask.address, "list of its tags": "".join(ask.tags)}
+        if objection or (objection := too_long(told)):
+            self.out.refuse(peer, ask.worker[:MOST_CHARACTERS], ResourceExhaustedError, objection)
+            return
+        self.workers.heard(ask.worker, peer, now)
+        self.out.send(peer, m.WorkerRegistered(ask.worker))
+        if not known:
+            self.out.note("info", f"worker {ask.address} joined")
+            self.hosting.add_worker(ask.worker, WorkerFacts(ask.address, ask.tags, ask.python))
+        self.hosting.take_report(ask.worker, ask.tasks, now)
+
+    @property
+    def _expects_workers(self) -> bool:
+        return self.workers.num_present < len(self.workers)
+
+    def _may_be_dead(self, applicant: str, now: float) -> bool:
+        """Whether one of those who have places has given no sign since somebody else wanted one: its successor?"""
+        since = self._applied.setdefault(applicant, now)
+        silent = [member for member in self.workers.members.values() if member.spoke <= since]
+        if silent and now - since < self.times.worker_timeout:
+            for member in silent:
+                self.out.send(member.peer, m.Probe())
+            return True
+        del self._applied[applicant]
+        return False
+
+    def _worker_heartbeat(self, peer: c.Peer, beat: m.WorkerHeartbeat, now: float) -> None:
+        known = beat.worker in self.workers
+        if known:
+            self.workers.heard(beat.worker, peer, now)
+            self.hosting.take_report(beat.worker, beat.tasks, now)
+            self.deaths.look(beat.worker, beat.tasks)
+            for client in filterfalse(self.state.client_iteration.__contains__, beat.clients):
+                self.hosting.release(beat.worker, client)
+            self.jobs.leases.tells(self.clients, beat, now)
+        draining = known and self._go_on_draining(beat)
+        unwanted = self.jobs.coordination.unwanted(self.hosting.facts[beat.worker].tasks) if known else {}
+        every = self.beats.next(now) if known else 0.0
+        self.jobs.leases.expect(every)
+        self.out.send(peer, m.WorkerHeartbeatAnswered(beat.worker, known, unwanted, draining, every))
+
+    def _go_on_draining(self, beat: m.WorkerHeartbeat) -> bool:
+        """Whether a worker will leave; then what it has goes elsewhere as soon as somebody is there."""
+        draining = beat.draining or self.hosting.facts[beat.worker].draining
+        if draining:
+            self.hosting.drain(beat.worker)
+        return draining
+
+    def _drain_worker(self, peer: c.Peer, ask: m.DrainWorker, now: float) -> None:
+        facts = self.hosting.facts
+        names = [name for name in facts if ask.worker in (name, *names_of(facts[name].address))]
+        if not names:
+            there = f"these are: {', '.join(one.address for one in facts.values())}" if facts else "there is none"
+            text = f"No worker {ask.worker!r} is registered; {there}. Give its address, its name, or its host."
+            self.out.refuse(peer, ask.request, NotFoundError, text)
+            return
+        for name in names:
+            self.out.note("info", f"worker {facts[name].address} shall leave")
+            self.hosting.drain(name)
+            self.out.send(self.workers.peer(name), m.WorkerHeartbeatAnswered(name, True, draining=True))
+        self.out.send(peer, m.DrainStarted(ask.request, tuple(facts[name].address for name in names)))
+
+    def _worker_stopped(self, peer: c.Peer, message: m.WorkerStopped, now: float) -> None:
+        if message.worker in self.workers:
+            self.out.note("info", f"worker {self.hosting.facts[message.worker].address} left")
+            self._lose_worker(message.worker)
+
+    def _lose_worker(self, name: str) -> None:
+        address = self.hosting.facts[name].address
+        self.hosting.lose_worker(name)
+        # A successor may have come at the same address before anybody noticed that this one was gone.
+        if not self.hosting.placement.is_at(address):
+            self.places.leave(address)
+
+    def _holdings(self, peer: c.Peer, report: m.HoldingsReported, now: float) -> None:
+        self.hosting.take_holdings(report)
+
+    def _request_pipeline(self, peer: c.Peer, ask: m.RequestPipeline, now: float) -> None:
+        description = self.state.datasets.get(ask.dataset_id)
+        if description is None:
+            self.out.send(peer, m.PipelineSent(ask.dataset_id, "", b"", f"Dataset id {ask.dataset_id} not found."))
+        else:
+            self.out.commands.append(c.SendPipeline(peer, ask.dataset_id, description.digest, description.parts))
+
+    # --- splits
+
+    def _request_splits(self, peer: c.Peer, ask: m.RequestSplits, now: float) -> None:
+        task = self.state.tasks.get(ask.task)
+        if task is None or task.worker != ask.worker or task.attempt != ask.attempt or task.settled:
+            self.out.send(peer, m.DropTask(ask.task, ask.attempt))
+            return
+        if ask.worker not in self.workers:
+            return  # a worker of this dispatcher's former life, which has not registered yet; it asks again
+        if not 0 <= ask.source < len(task.ledger):
+            return
+        ledger = task.ledger[ask.source]
+        if not ledger.base <= ask.have <= ledger.length:
+            return
+        cut = task.cuts.get(ask.source, 0)
+        if ask.cut != cut:
+            if ask.cut > cut:  # it gave splits back, and we have not heard of it
+                self.taking_back.ask(peer, task, ask.source)
+            return
+        if ask.have == ledger.length and not self._extend(peer, ask, task, now):
+            return
+        self.taking_back.served(ask)
+        place = (ask.task, ask.attempt, ask.source, ask.have)
+        self.out.send(peer, m.SplitsAssigned(*place, ledger.since(ask.have), cut))
+
+    def _extend(self, peer: c.Peer, ask: m.RequestSplits, task: Task, now: float) -> bool:
+        """Adds an entry to the ledger; False when files must be listed first, splits may come back, or it has ended."""
+        if task.ledger[ask.source].ends(ask.repetition):
+            return False  # what is given to a source behind its end would be lost
+        iteration = self.state.iterations[task.iteration]
+        cursor = iteration.cursor(task, ask.source)
+        if cursor.needs_listing(ask.repetition):
+            self._list_files(peer, ask, iteration)
+            return False
+        if cursor.peek(ask.repetition, 1).is_end and self.taking_back.awaits(peer, ask, now):
+            return False
+        leases = self.hosting.facts[task.worker].leases.setdefault(task.task, {})
+        size, since = leases.get(ask.source, (0, now))
+        seconds = lease_seconds(size, ask.pace, now - since)
+        if iteration.job.num_tasks is None:
+            size = lease_size(size, seconds, cursor.remaining(ask.repetition), iteration.running)
+        else:
+            size = own_lease_size(size, seconds)
+        split = cursor.peek(ask.repetition, size)
+        leases[ask.source] = (size, now)
+        self.out.commit(u.AssignSplitsUpdate(task.task, ask.source, split))
+        self.taking_back.assigned(task, ask.source, now)
+        self.hosting.close_if_ended(iteration)
+        return True
+
+    def _list_files(self, peer: c.Peer, ask: m.RequestSplits, iteration: Iteration) -> None:
+        key = (iteration.iteration, ask.source, ask.repetition)
+        waiting = self._listing.setdefault(key, [])
+        if not waiting:
+            source = iteration.cursors[ask.source].source
+            assert isinstance(source, FileSplits)
+            self.out.commands.append(c.ListFiles(*key, source))
+        if all(one.worker != ask.worker for _, one in waiting):
+            waiting.append((peer, ask))
+
+    def _files_listed(self, event: c.FilesListed, now: float) -> None:
+        key = (event.iteration, event.source, event.repetition)
+        waiting = self._listing.pop(key, [])
+        iteration = self.state.iterations.get(event.iteration)
+        if iteration is None or iteration.failure is not None:
+            return
+        source = iteration.cursors[event.source].source
+        if event.error or not event.names or not isinstance(source, FileSplits):
+            self._tell_no_files(iteration, event)
+            return
+        names = source.ordered(event.names, iteration.seed, turn_of(iteration.repetition, event.repetition))
+        changed = changed_files(iteration, event.source, event.repetition, names)
+        if changed:
+            self.hosting.fail(iteration, DataLossError.__name__, changed)
+            return
+        self.out.commit(u.ListFilesUpdate(*key, names))
+        for peer, ask in waiting:
+            self._request_splits(peer, ask, now)
+
+    def _tell_no_files(self, iteration: Iteration, event: c.FilesListed) -> None:
+        text = event.error or "no file matches its pattern on the dispatcher's host"
+        text = f"list_files of job {iteration.job.name}: {text}"
+        self.hosting.fail(iteration, NotFoundError.__name__, text)

@@ -1,0 +1,367 @@
+"""Which worker hosts which task: the part of the dispatcher core that deals with workers.
+
+A task of a DYNAMIC iteration outlives its host. When the host is lost the task is fenced (a new attempt begins, without
+a host), every living client says what it has received of it, and then another worker makes again what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.core.dispatcher.holdings import Holdings
+from zmqdata.core.dispatcher.lineage import contradiction, definition_of
+from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.dispatcher.placement import Placement, WorkerFacts
+from zmqdata.core.dispatcher.state.outbox import Outbox, derived
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.dispatcher.tasklists import TaskLists
+from zmqdata.core.job_rules import outlives_host
+from zmqdata.core.ranges import RangeSet
+from zmqdata.errors import DataLossError, UnavailableError
+from zmqdata.failures import told_by
+
+
+class Hosting:
+    """Places tasks on workers. Where they are is told to clients by ``lists``.
+
+    Args:
+        out: state and commands.
+        workers: the living workers.
+        clients: the living clients.
+        placement: which workers a task may go to; it learns of them here.
+        orphan_timeout: seconds to wait for the worker of a static part.
+
+    Attributes:
+        hosted: told of each task that has got a host.
+    """
+
+    def __init__(
+        self,
+        out: Outbox,
+        workers: Roster,
+        clients: Roster,
+        placement: Placement | None = None,
+        orphan_timeout: float = 10.0,
+    ) -> None:
+        self.out = out
+        self.workers = workers
+        self.clients = clients
+        self.placement = placement or Placement()
+        self.facts = self.placement.facts
+        self.orphan_timeout = orphan_timeout
+        self.holdings = Holdings()
+        self.hosted: Callable[[Task], None] = lambda task: None
+        self._orphaned: dict[int, float] = {}
+        self.lists = TaskLists(out, clients, self.placement, self.holdings)
+
+    def resume(self) -> None:
+        """Takes up where a former dispatcher left off: its workers may still do what they did for it."""
+        self.placement.restore(self.out.state)
+        for task in self.out.state.tasks.values():
+            if task.attempt and not task.worker and not task.settled:
+                self.holdings.ask_rest(task, self._holders(self.out.state.iterations[task.iteration]))
+
+    # --- workers come, report and go
+
+    def add_worker(self, name: str, facts: WorkerFacts) -> None:
+        """Gives a new worker an orphaned task of each iteration, or a task of its own."""
+        self.placement.add(name, facts)
+        self.out.commit(u.AddWorkerUpdate(name, facts.address, facts.tags, facts.python))
+        for iteration in list(self.out.state.iterations.values()):
+            self._employ(name, iteration)
+
+    def lose_worker(self, name: str) -> None:
+        """Takes all tasks from a worker that is dead or has said goodbye."""
+        self.workers.remove(name)
+        facts = self.placement.remove(name)
+        self.out.commit(u.RemoveWorkerUpdate(name))
+        for number in sorted(facts.tasks):
+            task = self.out.state.tasks.get(number)
+            if task is None or task.settled:
+                continue
+            if self._outlives_host(task):
+                self.fence(task)
+            else:
+                self.give_up(task)
+
+    def drain(self, name: str) -> None:
+        """Takes the tasks of a worker that will leave, where another one can go on, or nobody reads them now."""
+        self.placement.drain(name)
+        for task in [self.out.state.tasks[n] for n in sorted(self.facts[name].tasks) if n in self.out.state.tasks]:
+            iteration = self.out.state.iterations[task.iteration]
+            unread = not iteration.clients and iteration.saving is None
+            if task.settled or not self._outlives_host(task):
+                continue
+            if unread or self.placement.best(task, iteration) is not None:
+                self.fence(task)
+
+    def give_up(self, task: Task) -> None:
+        """Removes a copy that nobody reads any more."""
+        iteration = self.out.state.iterations[task.iteration]
+        self.out.commit(u.RemoveTaskUpdate(task.task))
+        self.lists.tell(iteration)
+        self.close_if_ended(iteration)
+
+    def _outlives_host(self, task: Task) -> bool:
+        return outlives_host(self.out.state.iterations[task.iteration].job)
+
+    def take_report(self, name: str, reports: tuple[m.TaskReport, ...], now: float) -> None:
+        """Compares what a worker hosts with what it should host, and mends the difference."""
+        facts, peer = self.facts[name], self.workers.peer(name)
+        facts.take(reports, now)
+        for report in reports:
+            task = self.out.state.tasks.get(report.task)
+            if task is None or task.worker != name or task.attempt != report.attempt or task.settled:
+                self.out.send(peer, m.DropTask(report.task, report.attempt))
+            elif report.incomplete and self._outlives_host(task):
+                self.fence(task)
+            elif report.failure:
+                self._fail_with(task, report.failure)
+            elif report.total is not None and report.total != task.total:
+                self._end(task, report.total, report)
+        missing: list[int] = []
+        for number in sorted(facts.tasks):
+            task = self.out.state.tasks.get(number)
+            if task is None or task.worker != name or task.settled:
+                self.placement.drop(name, number)
+            elif number not in facts.reports or facts.reports[number].attempt != task.attempt:
+                missing.append(number)
+        for number in facts.lost(missing):
+            self.out.send(peer, m.HostTask(self._definition(self.out.state.tasks[number])))
+
+    def settle(self, task: Task) -> None:
+        """Notes that every element of a task has been delivered."""
+        self.holdings.forget(task.task)
+        self.lists.tell(self.out.state.iterations[task.iteration])
+
+    def _end(self, task: Task, total: int, report: m.TaskReport) -> None:
+        iteration = self.out.state.iterations[task.iteration]
+        wrong = contradiction(task, iteration, self.holdings.taken(task), total)
+        if wrong and self._outlives_host(task):
+            self.fail(iteration, DataLossError.__name__, wrong)
+        if task.total is not None or task.removed:
+            return
+        self.out.commit(u.EndTaskUpdate(task.task, total, report.dropped, report.left_out))
+        if iteration.rounds is not None:
+            # Consumers pass the steps of a task that has ended when they know that it has.
+            self.lists.tell(iteration)
+        if task.settled:
+            self.settle(task)
+        self.close_if_ended(iteration)
+
+    # --- tasks get hosts
+
+    def staff(self, iteration: Iteration) -> None:
+        """Gives every living worker its part in an iteration that is new, or has new clients."""
+        if iteration.num_shards and not iteration.tasks:
+            for shard in range(iteration.num_shards):
+                self._create(iteration, shard)
+            self.out.commit(u.CloseTaskListUpdate(iteration.iteration))
+            self.lists.tell(iteration)
+        everyone = iteration.job.num_tasks is not None or self._orphans(iteration)
+        for name in list(self.facts) if everyone else self.placement.idle(iteration):
+            self._employ(name, iteration)
+
+    def _create(self, iteration: Iteration, shard: int | None = None) -> Task:
+        number = self.out.state.next_task
+        seed = self.out.derive_seed(iteration.seed, len(iteration.tasks))
+        if iteration.job.num_tasks is not None:
+            seed = derived(iteration.seed, len(iteration.tasks))
+        self.out.commit(u.CreateTaskUpdate(number, iteration.iteration, seed, shard))
+        return self.out.state.tasks[number]
+
+    def _employ(self, name: str, iteration: Iteration) -> None:
+        if iteration.failure is not None or not self.placement.takes_tasks(name, iteration):
+            return
+        if iteration.job.num_tasks is not None:
+            for task in self.placement.share_of(name, iteration, self._orphans(iteration)):
+                if task.worker:
+                    self.fence(task, name)
+                else:
+                    self._host(task, name)
+            return
+        orphans = self.placement.parts_of(name, self._orphans(iteration))
+        for task in orphans:
+            if self.placement.has_room(name, iteration):
+                self._host(task, name)
+        if orphans or iteration.closed or iteration.hosts.has(name):
+            return
+        spare = self.placement.spare(iteration)
+        if spare is not None:
+            self.fence(spare, name)
+        elif self._wants_more(name, iteration):
+            self._host(self._create(iteration), name)
+
+    def _wants_more(self, name: str, iteration: Iteration) -> bool:
+        if iteration.num_shards or not self.placement.has_room(name, iteration):
+            return False
+        if not outlives_host(iteration.job):
+            return True
+        # Whoever comes for one that is lost does not begin another copy: they might come for ever.
+        is_copied = iteration.job.processing_mode == "OFF"
+        tasks = iteration.running + (iteration.ended if is_copied else 0)
+        return tasks < self.placement.hosts(iteration)
+
+    def _orphans(self, iteration: Iteration) -> list[Task]:
+        waiting = [iteration.tasks[number] for number in iteration.hosts.of("")]
+        return [task for task in waiting if not self.holdings.is_open(task) and self.holdings.owes(task)]
+
+    def adopt(self, now: float) -> None:
+        """Finds hosts for static parts whose own worker has not come for long."""
+        orphans = [
+            task
+            for iteration in self.out.state.iterations.values()
+            if iteration.num_shards and iteration.failure is None
+            for task in self._orphans(iteration)
+        ]
+        self._orphaned = {task.task: self._orphaned.get(task.task, now) for task in orphans}
+        for task in orphans:
+            iteration = self.out.state.iterations[task.iteration]
+            if now - self._orphaned[task.task] < self.orphan_timeout or iteration.failure is not None:
+                continue
+            if self.placement.stays(task, iteration):
+                text = (
+                    f"The worker of shard {task.shard} of {iteration.num_shards} of job {iteration.job.name} has been "
+                    f"away for {self.orphan_timeout:g} s, and a local shard can not be read "
+                    "elsewhere. Start that worker again and iterate anew."
+                )
+                self.fail(iteration, UnavailableError.__name__, text)
+            else:
+                self.find_host(task)
+
+    def find_host(self, task: Task) -> None:
+        """Gives a task without a host to the worker that has least to do, if there is any."""
+        name = self.placement.best(task, self.out.state.iterations[task.iteration])
+        if name is not None:
+            self._host(task, name)
+
+    def _fail_with(self, task: Task, failure: bytes) -> None:
+        """A task that cannot run leaves an iteration without a part, however many others can: its readers must know."""
+        iteration = self.out.state.iterations[task.iteration]
+        if iteration.saving is None:  # that of a save is told by a message of its own
+            self.fail(iteration, *told_by(failure), failure)
+
+    def fail(self, iteration: Iteration, error: str, text: str, failure: bytes = b"") -> None:
+        """Ends an iteration with an error, for those who read it now and those who come."""
+        self.out.note("error", f"job {iteration.job.name}: {text}")
+        self.out.commit(u.FailIterationUpdate(iteration.iteration, error, text, failure))
+        for task in iteration.live_tasks:
+            if task.worker in self.facts:
+                self.placement.drop(task.worker, task.task)
+                self.out.send(self.workers.peer(task.worker), m.DropTask(task.task, task.attempt))
+            self.holdings.forget(task.task)
+            self.out.commit(u.RemoveTaskUpdate(task.task))
+        for client in sorted(iteration.clients):
+            self.refuse_failed(client, iteration)
+
+    def refuse_failed(self, client: str, iteration: Iteration) -> None:
+        """Tells a client why its iteration can not go on."""
+        if iteration.failure is not None:
+            self.out.send(self.clients.peer(client), m.RequestRefused(client, *iteration.failure))
+
+    def _host(self, task: Task, name: str) -> None:
+        self.out.commit(u.HostTaskUpdate(task.task, max(1, task.attempt), name))
+        self.placement.take(name, task, self.out.state.iterations[task.iteration])
+        self.hosted(task)
+        self.out.send(self.workers.peer(name), m.HostTask(self._definition(task)))
+        self.lists.tell(self.out.state.iterations[task.iteration])
+
+    def _definition(self, task: Task) -> m.TaskDefinition:
+        iteration = self.out.state.iterations[task.iteration]
+        digest = self.out.state.datasets[iteration.job.dataset_id].digest
+        return definition_of(task, iteration, digest, self.holdings.taken(task), self.out.ticket(iteration.iteration))
+
+    # --- tasks lose hosts
+
+    def fence(self, task: Task, successor: str | None = None) -> None:
+        """Begins a new attempt without a host and asks the living clients what they have.
+
+        ``successor``: the next host, if it need not wait for answers. None: the best there is.
+        """
+        iteration = self.out.state.iterations[task.iteration]
+        if task.worker in self.facts:
+            self.placement.drop(task.worker, task.task)
+            self.out.send(self.workers.peer(task.worker), m.DropTask(task.task, task.attempt))
+        self.out.commit(u.HostTaskUpdate(task.task, task.attempt + 1, ""))
+        self.holdings.ask(task, self._holders(iteration))
+        self.lists.tell(iteration)
+        self._ask_holdings(task)
+        self._lift(task, successor)
+
+    def _holders(self, iteration: Iteration) -> set[str]:
+        """Those who must say what they have of a task before another host makes the rest."""
+        # Numbered consumers say to the new host itself what they lack, and nobody else could be given it.
+        return iteration.clients if iteration.rounds is None else set()
+
+    def _ask_holdings(self, task: Task) -> None:
+        for client in sorted(self.holdings.waiting[task.task]):
+            self.out.send(self.clients.peer(client), m.RequestHoldings(client, task.task, task.attempt))
+
+    def take_holdings(self, report: m.HoldingsReported) -> None:
+        """Counts what a client has of a fenced task; with the last of them the task gets a host."""
+        task = self.out.state.tasks.get(report.task)
+        if task is None or task.attempt != report.attempt:
+            return
+        if self.holdings.answer(task, report.client):
+            self.out.commit(u.HoldUpdate(task.task, report.client, RangeSet(report.ranges).ranges))
+            self._lift(task)
+
+    def _lift(self, task: Task, successor: str | None = None) -> None:
+        if self.holdings.close(task) and self.holdings.owes(task):
+            if successor is not None:
+                self._host(task, successor)
+            else:
+                self.find_host(task)
+
+    def ask_again(self) -> None:
+        """Repeats the questions that have no answer yet."""
+        for number in self.holdings.waiting:
+            self._ask_holdings(self.out.state.tasks[number])
+
+    # --- clients
+
+    def forget_client(self, name: str, iteration: Iteration) -> None:
+        """Closes a client and passes on what it had received and not reported."""
+        held = self.holdings.only_with(name, iteration)
+        self.out.commit(u.CloseClientUpdate(name))
+        for task in iteration.live_tasks:
+            self.holdings.drop(task, name)
+            if self.holdings.is_open(task):
+                self._lift(task)
+            elif task.task in held:
+                self.fence(task)
+        for worker in sorted({task.worker for task in iteration.live_tasks} & self.facts.keys()):
+            self.release(worker, name)
+        self._retreat(iteration)
+
+    def _retreat(self, iteration: Iteration) -> None:
+        """Takes tasks away from workers that nobody is left to read from."""
+        for task in iteration.live_tasks if iteration.clients else ():
+            if task.worker not in self.facts or task.settled or self.placement.may_host(task.worker, iteration):
+                continue
+            if self._outlives_host(task):
+                self.fence(task)
+            else:
+                self.give_up(task)
+
+    def forget_iteration(self, iteration: Iteration) -> None:
+        """Drops what is remembered of an iteration that is collected. Its hosts learn of it by their heartbeats."""
+        self.lists.forget(iteration.iteration)
+        for number in iteration.tasks:
+            self.holdings.forget(number)
+
+    def release(self, worker: str, client: str) -> None:
+        """Tells a worker that a client reads no more, and what of its tasks has been delivered to anybody."""
+        tasks = [self.out.state.tasks[n] for n in sorted(self.facts[worker].tasks) if n in self.out.state.tasks]
+        delivered = {task.task: task.delivered.ranges for task in tasks}
+        self.out.send(self.workers.peer(worker), m.ReleaseClient(client, delivered))
+
+    def close_if_ended(self, iteration: Iteration) -> None:
+        """Closes the task list once a new task could find nothing to do."""
+        dynamic = iteration.job.processing_mode == "DYNAMIC"
+        over = not iteration.running or (dynamic and iteration.splits_exhausted)
+        if not iteration.closed and iteration.ended and over:
+            self.out.commit(u.CloseTaskListUpdate(iteration.iteration))
+            self.lists.tell(iteration)

@@ -1,0 +1,261 @@
+"""How an iteration that was broken off begins anew: the facts that make a fresh dispatcher's state know its past.
+
+Pure: checkpoints that were looked at (``core.dispatcher.checkpoints``) become updates. When that happens, and for whom,
+is ``core.dispatcher.incarnations``' affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.core.dispatcher.checkpoints import Past, joined, useful
+from zmqdata.core.dispatcher.state.outbox import derived
+from zmqdata.core.dispatcher.state.tasks import Iteration
+from zmqdata.core.ledger import MOST_REPETITIONS, Ledger, SplitCursor
+from zmqdata.core.ranges import RangeSet
+from zmqdata.core.rounds import rounds_before
+from zmqdata.errors import InvalidArgumentError
+from zmqdata.splits import IndexSplits, Split, SplitSource
+
+OPEN_END = 1 << 53
+"""Where a range of files ends whose number is not known: the listing cuts it."""
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What the new incarnation gets from the dispatcher.
+
+    ``derive_seed`` gives seeds for tasks that no reader has heard of.
+    """
+
+    job: m.JobParameters
+    dataset: m.DatasetDescription
+    iteration: int
+    first_task: int
+    derive_seed: Callable[..., int]
+
+    @property
+    def sources(self) -> tuple[SplitSource, ...]:
+        """The sources whose splits are handed out."""
+        return (self.dataset.sources or ()) if self.job.processing_mode == "DYNAMIC" else ()
+
+    def seed_of(self, past: Past, index: int) -> int:
+        """The seed of a task of which nothing is known; where all is promised, the one that it has had."""
+        return (derived if past.job.num_tasks is not None else self.derive_seed)(past.seed, index)
+
+
+def incarnation_of(checkpoints: Sequence[m.Checkpoint], new: Beginning) -> list[u.AnyUpdate]:
+    """The facts of an iteration that goes on where its readers were, with no client and no host yet.
+
+    Args:
+        checkpoints: of all of its readers.
+        new: what comes from the dispatcher.
+
+    Raises:
+        InvalidArgumentError: what they say cannot be.
+        FailedPreconditionError: they are not of the same iteration.
+        DataLossError: some elements cannot be made again from what is known.
+    """
+    past = joined(checkpoints, new.sources)
+    # The seed of a promised order goes on, too, whatever that of this run of the program is.
+    return list(_updates(past, replace(new, job=msgspec.structs.replace(new.job, seed=past.job.seed))))
+
+
+def _updates(past: Past, new: Beginning) -> Iterator[u.AnyUpdate]:
+    number = new.iteration
+    yield u.CreateJobUpdate(new.job)
+    yield u.CreateIterationUpdate(number, new.job.name, past.repetition, past.seed, past.num_shards)
+    for (source, repetition), spent in sorted(past.spent.items()):
+        yield u.RestoreSpentUpdate(number, source, repetition, spent.ranges)
+    in_turn = {index for view in _views(past) for index, _ in view.tasks}
+    indices = sorted(past.tasks.keys() | set(range(past.num_shards)) | in_turn)
+    if _lacks_task(past, new):
+        indices.append(max(indices, default=-1) + 1)
+    numbers = {index: new.first_task + at for at, index in enumerate(indices)}
+    delivered = _delivered(past)
+    for index, task in numbers.items():
+        known = past.tasks.get(index)
+        if known is None:
+            yield from _of_unknown(index, task, past, new)
+        else:
+            yield from _of_task(known, task, new, delivered[index])
+    yield from _cursors(past, new, numbers)
+    if past.steps:
+        yield _rounds(past, new, numbers, delivered)
+    if past.num_shards:
+        yield u.CloseTaskListUpdate(number)
+
+
+def _of_task(part: m.TaskPart, number: int, new: Beginning, delivered: RangeSet) -> Iterator[u.AnyUpdate]:
+    states = useful(part, delivered, new.job.name)
+    yield u.CreateTaskUpdate(number, new.iteration, part.seed, part.shard, part.index)
+    for source, (base, entries) in enumerate(zip(part.bases, part.ledger, strict=True)):
+        yield u.RestoreLedgerUpdate(number, source, entries, 0, base)
+    if part.first_decision or part.decisions:
+        yield u.DecideUpdate(number, part.first_decision, part.decisions)
+    for node, element in part.poisoned:
+        yield u.PoisonUpdate(number, node, element, "was left out before this state was taken")
+    for state in states:
+        yield u.TakeStateUpdate(number, state)
+    # Behind the states: what is delivered has entries forgotten that none of those needs which are known by then.
+    if delivered:
+        yield u.DeliverUpdate(number, delivered.ranges)
+    if part.total is not None:
+        yield u.EndTaskUpdate(number, part.total)
+
+
+def _of_unknown(index: int, number: int, past: Past, new: Beginning) -> Iterator[u.AnyUpdate]:
+    """A task of which no reader has had anything: it begins, or had nothing to give when its turn was over."""
+    shard = index if past.num_shards else None
+    yield u.CreateTaskUpdate(number, new.iteration, new.seed_of(past, index), shard, index)
+    if rounds_before(_views(past), index, max(past.steps.values(), default=0)):
+        yield u.EndTaskUpdate(number, 0)
+
+
+# --- where splits come from
+
+
+def _lacks_task(past: Past, new: Beginning) -> bool:
+    """Whether splits are left that no task can take, as all that are known were told that their repetition is over."""
+    if past.num_shards:
+        return False
+    for source, described in enumerate(new.sources):
+        cursor = _cursor(past, source, described, _spent(past, source))
+        left = {split.repetition for split in cursor.returned}
+        if cursor.remaining(cursor.repetition) != 0:
+            left.add(cursor.repetition)
+        ledgers = [Ledger(list(task.ledger[source])) for task in past.tasks.values() if task.total is None]
+        if any(all(ledger.ends(one) for ledger in ledgers) for one in left):
+            return True
+    return False
+
+
+def _spent(past: Past, source: int) -> dict[int, RangeSet]:
+    return {repetition: ranges for (at, repetition), ranges in past.spent.items() if at == source}
+
+
+def _cursors(past: Past, new: Beginning, numbers: dict[int, int]) -> Iterator[u.AnyUpdate]:
+    for source, described in enumerate(new.sources):
+        spent = _spent(past, source)
+        if past.job.num_tasks is None:
+            one = _cursor(past, source, described, spent)
+            yield u.RestoreCursorUpdate(new.iteration, source, one.repetition, one.next, tuple(one.returned))
+            continue
+        for index, task in numbers.items():
+            part = past.tasks.get(index)
+            entries = part.ledger[source] if part is not None else ()
+            repetition, following = own_place(index, past.num_shards, spent, entries)
+            yield u.RestoreCursorUpdate(new.iteration, source, repetition, following, (), task)
+
+
+def _cursor(past: Past, source: int, described: SplitSource, spent: dict[int, RangeSet]) -> SplitCursor:
+    """Where the iteration is in a source, with the splits before that place that nobody has."""
+    taken = {repetition: ranges.copy() for repetition, ranges in spent.items()}
+    over = -1
+    for task in past.tasks.values():
+        for split in task.ledger[source]:
+            # The end of a repetition says that all of it was handed out, though whoever had its splits may be unknown.
+            ranges = taken.setdefault(split.repetition, RangeSet())
+            if split.is_end:
+                over = max(over, split.repetition)
+            else:
+                ranges.add(split.start, split.stop)
+    repetition = max(taken, default=0)
+    count = described.count if isinstance(described, IndexSplits) else OPEN_END
+    following = taken[repetition].ranges[-1][1] if taken.get(repetition) else 0
+    if over == repetition and count is not None:
+        following = count
+    returned = []
+    for earlier in range(_oldest(spent, repetition), repetition + 1):
+        stop = following if earlier == repetition or count is None else count
+        gaps = taken.get(earlier, RangeSet()).missing(0, stop)
+        returned += [Split(earlier, first, end) for first, end in gaps]
+    cursor = SplitCursor(described)
+    cursor.restore(repetition, following, returned)
+    return cursor
+
+
+def _oldest(spent: dict[int, RangeSet], repetition: int) -> int:
+    """The oldest repetition of which all is known: splits of it that nobody speaks of were not even begun, or by a task
+    of which no reader has had anything. What was used up of older ones is forgotten."""
+    return max(min(spent) if len(spent) >= MOST_REPETITIONS else 0, repetition - MOST_REPETITIONS)
+
+
+def own_place(index: int, step: int, spent: dict[int, RangeSet], entries: Iterable[Split]) -> tuple[int, int]:
+    """The repetition and the next split of a task that has each ``step``-th one.
+
+    >>> own_place(1, 4, {0: RangeSet([(5, 6)])}, [Split(0, 9, 14, step=4)]), own_place(2, 4, {}, [])
+    ((0, 17), (0, 2))
+    """
+    places: dict[int, int] = {}
+    for repetition, ranges in spent.items():
+        for first, stop in ranges:
+            last = stop - 1 - (stop - 1 - index) % step
+            if last >= first:
+                places[repetition] = last + step
+    for split in entries:
+        if not split.is_end:
+            following = split.start + split.size * step
+            places[split.repetition] = max(following, places.get(split.repetition, 0))
+    repetition = max(places, default=0)
+    return repetition, places.get(repetition, index)
+
+
+def changed_files(iteration: Iteration, source: int, repetition: int, names: Sequence[str]) -> str:
+    """What differs between a new listing of files and those that tasks were given before; "" when nothing does."""
+    for task in iteration.tasks.values():
+        for split in task.ledger[source].entries:
+            now = tuple(names[split.start : split.stop : split.step])
+            if split.repetition == repetition and split.names and split.names != now:
+                return (
+                    f"The files of job {iteration.job.name} have changed since its state was taken: those from number "
+                    f"{split.start} on were {', '.join(split.names[:3])}, now they are {', '.join(now[:3]) or 'none'}. "
+                    "Put the files back as they were, or begin to read them anew."
+                )
+    return ""
+
+
+# --- steps
+
+
+def _delivered(past: Past) -> dict[int, RangeSet]:
+    """What need not be made again of each task: with numbered consumers, the rounds that all have behind them."""
+    delivered = {index: RangeSet(task.delivered) for index, task in past.tasks.items()}
+    lowest = min(past.steps.values(), default=0)
+    views = _views(past)
+    for index in {index for view in views for index, _ in view.tasks} & past.tasks.keys():
+        rounds, total = rounds_before(views, index, lowest), past.tasks[index].total
+        delivered[index] = RangeSet([(0, rounds if total is None else min(rounds, total))])
+    return delivered
+
+
+def _views(past: Past) -> tuple[m.View, ...]:
+    """What consumers took in turn up to where the first of them is; what comes then is planned anew.
+
+    Where nobody keeps any of that, the view that begins there says how many rounds its tasks have had.
+    """
+    horizon = max(past.steps.values(), default=0)
+    begun = [first for first in sorted(past.views) if first < horizon]
+    if not begun and horizon in past.views and horizon:
+        begun.append(horizon)
+    return tuple([past.views[first] for first in begun])
+
+
+def _rounds(past: Past, new: Beginning, numbers: dict[int, int], delivered: dict[int, RangeSet]) -> u.AnyUpdate:
+    views, steps = _views(past), tuple([past.steps[consumer] for consumer in sorted(past.steps)])
+    in_turn = [(view.first_step, view.tasks) for view in views]
+    if max(steps) and (not views or views[0].first_step > min(steps)):
+        raise InvalidArgumentError(
+            f"The states of the consumers of job {new.job.name} do not say which tasks they read in turn, from step "
+            f"{min(steps)} on. Take the states of all consumers at the same step."
+        )
+    known = {index for _, tasks in in_turn for index, _ in tasks}
+    known |= {index for index, task in past.tasks.items() if task.total and delivered[index].covers(0, task.total)}
+    renumbered = [m.View(first, tuple([(numbers[index], at) for index, at in tasks])) for first, tasks in in_turn]
+    tasks = tuple(sorted(numbers[index] for index in known))
+    return u.RestoreRoundsUpdate(new.iteration, steps, tuple(renumbered), max(steps), tasks)

@@ -1,0 +1,315 @@
+"""Datasets that workers save to files: the part of the dispatcher core that begins, counts and ends saves.
+
+A save is an iteration in DYNAMIC mode without clients. Its tasks are streams of chunks. A chunk that a worker has
+written counts from the moment at which that is committed, and only then gets the name under which it is read; so a task
+that goes to another worker goes on behind the last chunk that counts, and nothing comes twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf
+
+from zmqdata import messages as m
+from zmqdata import updates as u
+from zmqdata.commands import Peer
+from zmqdata.commands import saves as s
+from zmqdata.core.dispatcher.admission import Objection, of_poison
+from zmqdata.core.dispatcher.hosting import Hosting
+from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.core.dispatcher.state.saved import SavedChunk
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.limits import MOST_JOBS, too_long, too_many
+from zmqdata.errors import (
+    BY_NAME,
+    AlreadyExistsError,
+    DataLossError,
+    DataServiceError,
+    InvalidArgumentError,
+    NotFoundError,
+    PipelineError,
+    ResourceExhaustedError,
+    UnimplementedError,
+)
+from zmqdata.specs import INFINITE_CARDINALITY
+
+STAFF_INTERVAL = 0.5
+RETRY = 5.0
+CHANGED = (
+    "While the dispatcher was away its folder was removed or changed, or its disk was not mounted again. Save again to "
+    "another path, and leave its folder alone until the save is done"
+)
+
+
+def job_of(path: str) -> str:
+    """The name of the job that saves to a path."""
+    return f"distributed_save to {path}"
+
+
+@dataclass
+class Ending:
+    """What is not durable of a running save.
+
+    ``unpublished``: chunks that count and have no final name yet. ``due``: when the marker may be asked for; infinite
+    while it is being written. ``check_due``: the same of a check of the folder; None when none is due any more.
+    """
+
+    unpublished: set[s.SaveChunk] = field(default_factory=set)
+    due: float = 0.0
+    check_due: float | None = None
+
+
+class Saves:
+    """Begins, counts and ends saves.
+
+    Args:
+        out: state and commands.
+        hosting: gives streams to workers.
+        durable: whether what is committed survives a restart of the dispatcher; without that nothing is saved.
+    """
+
+    def __init__(self, out: Outbox, hosting: Hosting, durable: bool) -> None:
+        self.out = out
+        self.hosting = hosting
+        self.durable = durable
+        self._preparing: dict[str, tuple[Peer, m.StartSave]] = {}
+        self._endings: dict[int, Ending] = {}
+        self._staffed = 0.0
+
+    # --- a save begins
+
+    def start(self, peer: Peer, ask: m.StartSave, now: float) -> None:
+        """Has the folder of a save made, if there may be one."""
+        existing = self.out.state.jobs.get(job_of(ask.path))
+        if existing is not None and existing.save is not None and existing.save.run == ask.run:
+            self.out.send(peer, m.SaveStarted(ask.request))
+            return
+        objection = self._objection(ask)
+        preparing = self._preparing.get(ask.path)
+        if preparing is not None and preparing[1].run == ask.run:
+            self._preparing[ask.path] = (peer, ask)
+        elif objection is not None or existing is not None or preparing is not None:
+            error, text = objection or (AlreadyExistsError, _already(ask.path))
+            self.out.refuse(peer, ask.request, error, text)
+        else:
+            self._preparing[ask.path] = (peer, ask)
+            dataset = self.out.state.datasets[ask.dataset_id]
+            command = s.PrepareSave(ask.path, ask.run, ask.compression, dataset.element_spec, dataset.cardinality)
+            self.out.commands.append(command)
+
+    def _objection(self, ask: m.StartSave) -> Objection | None:
+        if not self.durable:
+            return InvalidArgumentError, (
+                "Saving a distributed snapshot requires running tf.data service in the fault tolerant mode. Start the "
+                "dispatcher with --work-dir FOLDER (in Python: DispatcherConfig(work_dir=...))"
+            )
+        objection = of_poison(ask.on_poison)
+        if objection is not None:
+            return objection
+        # A save is a job, and counts as one from the moment at which its folder is asked for.
+        if long := too_long({"name of a job": job_of(ask.path)}):
+            return InvalidArgumentError, long
+        if many := too_many("jobs", len(self.out.state.jobs) + len(self._preparing), MOST_JOBS):
+            return ResourceExhaustedError, many
+        dataset = self.out.state.datasets.get(ask.dataset_id)
+        if dataset is None:
+            return NotFoundError, f"Dataset id {ask.dataset_id} not found."
+        if dataset.cardinality == INFINITE_CARDINALITY:
+            return InvalidArgumentError, "Saving an infinite dataset is not allowed: limit it with take(n)"
+        if dataset.sources is None:
+            return UnimplementedError, dataset.unsplittable
+        return None
+
+    def prepared(self, event: s.SavePrepared, now: float) -> None:
+        """Gives the streams of a save to workers, now that its folder is made."""
+        peer, ask = self._preparing.pop(event.path)
+        error, text = event.error, event.text
+        if not error and ask.dataset_id not in self.out.state.datasets:
+            error, text = NotFoundError.__name__, f"Dataset id {ask.dataset_id} not found."
+        if error:
+            self.out.refuse(peer, ask.request, BY_NAME.get(error, DataServiceError), text)
+            return
+        save = m.SaveParameters(ask.path, ask.run)
+        job = m.JobParameters(
+            job_of(ask.path),
+            ask.dataset_id,
+            "DYNAMIC",
+            target_workers="ANY",
+            compression=ask.compression,
+            save=save,
+            on_poison=ask.on_poison,
+            task_timeout=ask.task_timeout,
+        )
+        number = self.out.state.next_iteration
+        self.out.commit(u.CreateJobUpdate(job))
+        self.out.commit(u.CreateIterationUpdate(number, job.name, 0, self.out.derive_seed(number)))
+        self.out.note("info", f"begins to save to {ask.path}")
+        self.hosting.staff(self.out.state.iterations[number])
+        self.out.send(peer, m.SaveStarted(ask.request))
+
+    # --- chunks
+
+    def chunk_written(self, peer: Peer, message: m.ChunkWritten, now: float) -> None:
+        """Commits a chunk of the current attempt that is next, and has it published; what counts already is told."""
+        task = self._current(peer, message)
+        if task is None:
+            return
+        counted = len(task.delivered)
+        if message.stop > counted:
+            if message.first != counted or (task.total is not None and message.stop > task.total) or message.size < 0:
+                return
+            self._commit(task, message)
+        self.out.send(peer, m.ChunkCommitted(task.task, task.attempt, message.stop))
+
+    def _current(self, peer: Peer, message: m.ChunkWritten | m.SaveFailed) -> Task | None:
+        """The task that a worker speaks of; None, and it is told to drop it, when it is not its own any more."""
+        task = self.out.state.tasks.get(message.task)
+        if (
+            task is not None
+            and not task.removed
+            and (task.worker, task.attempt) == (message.worker, message.attempt)
+            and self.out.state.iterations[task.iteration].saving is not None
+        ):
+            return task
+        self.out.send(peer, m.DropTask(message.task, message.attempt))
+        return None
+
+    def _commit(self, task: Task, message: m.ChunkWritten) -> None:
+        written = (message.attempt, message.first, message.stop, message.size)
+        self.out.commit(u.CommitChunkUpdate(task.task, *written, message.spec))
+        iteration = self.out.state.iterations[task.iteration]
+        chunk = _described(task, len(task.chunks) - 1, task.chunks[-1])
+        ending = self._ending(iteration)
+        ending.unpublished.add(chunk)
+        if ending.check_due is None:  # the check would take it for one that nobody has committed
+            self.out.commands.append(s.PublishChunk(iteration.iteration, _path(iteration), chunk))
+        if task.settled:
+            self.hosting.settle(task)
+
+    def published(self, event: s.ChunkPublished, now: float) -> None:
+        """Notes that a chunk can be read. One that can not be published is lost, and the save with it."""
+        iteration = self.out.state.iterations.get(event.iteration)
+        if iteration is None:
+            return
+        self._ending(iteration).unpublished.discard(event.chunk)
+        if event.error:
+            self._fail(iteration, DataLossError, f"a chunk of {_path(iteration)} could not be published: {event.error}")
+
+    # --- a save ends
+
+    def failed(self, peer: Peer, message: m.SaveFailed, now: float) -> None:
+        """Ends a save because of an element that can not be made or written."""
+        task = self._current(peer, message)
+        if task is None:
+            return
+        iteration = self.out.state.iterations[task.iteration]
+        if message.failure:
+            self.out.commit(u.FailSaveUpdate(iteration.iteration, message.failure))
+        error = BY_NAME.get(message.error, PipelineError)
+        self._fail(iteration, error, message.text or f"an element of stream {task.index} could not be made")
+
+    def _fail(self, iteration: Iteration, error: type[Exception], text: str) -> None:
+        if iteration.failure is None and iteration.saving is not None and not iteration.saving.ended:
+            self.hosting.fail(iteration, error.__name__, text)
+
+    def tick(self, now: float) -> None:
+        """Finds workers for streams, and has the marker written of saves that have come to their end."""
+        staff = now - self._staffed >= STAFF_INTERVAL
+        self._staffed = now if staff else self._staffed
+        for iteration in self._running():
+            ending = self._ending(iteration)
+            checked = ending.check_due is None
+            over = iteration.failure is not None or (iteration.finished and not ending.unpublished and checked)
+            if ending.check_due is not None and now >= ending.check_due and not over:
+                ending.check_due = inf
+                self.out.commands.append(self._check(iteration))
+            if over and now >= ending.due:
+                ending.due = inf
+                self.out.commands.append(self._finish(iteration))
+            elif staff and not over:
+                self.hosting.staff(iteration)
+
+    def _running(self) -> Iterator[Iteration]:
+        for iteration in list(self.out.state.iterations.values()):
+            if iteration.saving is not None and not iteration.saving.ended:
+                yield iteration
+
+    def _finish(self, iteration: Iteration) -> s.FinishSave:
+        job, saving = iteration.job, iteration.saving
+        assert job.save is not None
+        assert saving is not None
+        where = (iteration.iteration, job.save.path, job.save.run, job.compression)
+        if iteration.failure is not None:
+            return s.FinishSave(*where, error=iteration.failure[0], text=iteration.failure[1], failure=saving.failure)
+        chunks = sorted(_chunks(iteration), key=lambda chunk: (chunk.number, chunk.stream))
+        return s.FinishSave(*where, tuple(chunks), tuple(saving.specs))
+
+    def finished(self, event: s.SaveFinished, now: float) -> None:
+        """Notes that a save has its marker; one whose marker could not be written is asked for again later."""
+        iteration = self.out.state.iterations.get(event.iteration)
+        if iteration is None or iteration.saving is None or iteration.saving.ended:
+            return
+        if event.error:
+            self._ending(iteration).due = now + RETRY
+            self.out.note("error", f"{_path(iteration)} can not be ended, trying again: {event.error}")
+            return
+        self.out.commit(u.EndSaveUpdate(event.iteration))
+        self._endings.pop(event.iteration, None)
+        outcome = "failed" if iteration.failure is not None else f"has {iteration.delivered} elements"
+        self.out.note("info", f"the save to {_path(iteration)} {outcome}")
+
+    # --- a dispatcher begins anew
+
+    def resume(self) -> None:
+        """Has the folders of a former life's saves looked at, beside everything else: one may be slow, or gone."""
+        for iteration in self._running():
+            self._ending(iteration).check_due = 0.0
+
+    def _check(self, iteration: Iteration) -> s.CheckSave:
+        save = iteration.job.save
+        assert save is not None
+        return s.CheckSave(iteration.iteration, save.path, save.run, tuple(_chunks(iteration)))
+
+    def checked(self, event: s.SaveChecked, now: float) -> None:
+        """Goes on with a save whose folder is as it was left; ends one that anybody has changed, and no other."""
+        iteration = self.out.state.iterations.get(event.iteration)
+        if iteration is None or iteration.saving is None or iteration.saving.ended:
+            return
+        ending, path = self._ending(iteration), _path(iteration)
+        if event.error:
+            ending.check_due = now + RETRY
+            self.out.note("error", f"{path} can not be looked at, trying again: {event.error}")
+            return
+        ending.check_due = None
+        conflict = event.conflict
+        if event.streams > len(iteration.tasks):
+            there, known = f"stream_{event.streams - 1}", len(iteration.tasks)
+            conflict = f"Found conflict: {path} has {there}, and the save has {known} streams"
+        if conflict:
+            self._fail(iteration, DataLossError, f"{conflict}. {CHANGED}")
+        elif iteration.failure is None:
+            chunks = sorted(ending.unpublished, key=lambda chunk: (chunk.stream, chunk.number))
+            self.out.commands += [s.PublishChunk(iteration.iteration, path, chunk) for chunk in chunks]
+
+    def _ending(self, iteration: Iteration) -> Ending:
+        return self._endings.setdefault(iteration.iteration, Ending())
+
+
+def _path(iteration: Iteration) -> str:
+    assert iteration.job.save is not None
+    return iteration.job.save.path
+
+
+def _already(path: str) -> str:
+    return f"A save to {path} is already started or completed. Choose another path"
+
+
+def _described(task: Task, number: int, chunk: SavedChunk) -> s.SaveChunk:
+    return s.SaveChunk(task.index, number, chunk.attempt, chunk.first, chunk.stop, chunk.size)
+
+
+def _chunks(iteration: Iteration) -> Iterator[s.SaveChunk]:
+    for task in iteration.tasks.values():
+        for number, chunk in enumerate(task.chunks):
+            yield _described(task, number, chunk)

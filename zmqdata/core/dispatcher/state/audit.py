@@ -1,0 +1,75 @@
+"""The audit of an iteration: what was handed out, finished, made again, delivered and dropped, as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.rounds import rounds_before
+from zmqdata.messages import shown_name
+
+
+def audit_of(iteration: Iteration) -> dict[str, Any]:
+    """What happened to splits, tasks and elements, as a JSON-compatible dict; the text of ``ServiceIterator.audit``.
+
+    Everything in it is durable, so a restart of the dispatcher does not show.
+    """
+    tally, tasks = iteration.tally, list(iteration.tasks.values())
+    settled = [task for task in tasks if task.settled and not task.removed]
+    # Numbered consumers report steps, and one may follow another: what is counted of them is not a client's.
+    clients = iteration.clients | tally.delivered.keys() | tally.repeats.keys() if iteration.rounds is None else set()
+    consumers = _had_by_consumers(iteration)
+    return {
+        "job": iteration.job.name,
+        "repetition": iteration.repetition,
+        "iteration": iteration.iteration,
+        "processing_mode": iteration.job.processing_mode,
+        "finished": iteration.finished,
+        "failure": None if iteration.failure is None else iteration.failure[1],
+        "splits": {
+            "handed_out": sum(tally.splits.values()),
+            "finished": sum(tally.splits.get(task.task, 0) for task in settled),
+            "rehosted": tally.rehosted,
+        },
+        "tasks": {
+            "count": len(tasks),
+            "finished": len(settled),
+            "lost": sum(task.removed for task in tasks),
+            "rehosted": sum(task.attempt > 1 for task in tasks),
+            "attempts": sum(task.attempt for task in tasks),
+        },
+        "elements": {
+            "made": sum(task.total or 0 for task in tasks) * (len(consumers) or 1),
+            "delivered": sum(consumers) if consumers else iteration.delivered,
+            "left_out": sum(task.left_out for task in tasks),
+            "dropped": sum(task.dropped for task in tasks),
+            "duplicates_dropped": sum(tally.repeats.values()),
+        },
+        "clients": [
+            {
+                "client": shown_name(client),
+                "delivered": tally.delivered.get(client, 0),
+                "duplicates_dropped": tally.repeats.get(client, 0),
+                "reads": client in iteration.clients,
+            }
+            for client in sorted(clients)
+        ],
+        "consumers": consumers,
+    }
+
+
+def _had_by_consumers(iteration: Iteration) -> list[int]:
+    """How many elements each numbered consumer has had; none of the turns of tasks that had nothing left."""
+    rounds = iteration.rounds
+    if rounds is None:
+        return []
+    in_turn = {task for view in rounds.views for task, _ in view.tasks}
+
+    def before(step: int, task: Task) -> int:
+        if task.task not in in_turn:  # all are past it, or nobody has come to it yet
+            return len(task.delivered)
+        count = rounds_before(rounds.views, task.task, step)
+        return count if task.total is None else min(count, task.total)
+
+    found = {step: sum(before(step, task) for task in iteration.tasks.values()) for step in set(rounds.steps)}
+    return [found[step] for step in rounds.steps]

@@ -1,0 +1,111 @@
+"""The dispatcher's state as the fewest updates that make it anew. Its size is that of what lives, not of its history.
+
+Pure; where snapshots are written, and when, is for the shell's journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zmqdata import updates as u
+from zmqdata.core.dispatcher.state.state import DispatcherState
+from zmqdata.core.dispatcher.state.tally import Tally
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+
+
+def snapshot(state: DispatcherState) -> list[u.AnyUpdate]:
+    """Updates that, applied in order to an empty state, yield an equal one.
+
+    >>> state = DispatcherState(seed=7)
+    >>> snapshot(state)
+    [BeginLifeUpdate(life=0, seed=7, next_dataset=1000, next_iteration=2000, next_task=4000)]
+    """
+    return list(_updates(state))
+
+
+def _updates(state: DispatcherState) -> Iterator[u.AnyUpdate]:
+    yield from state.workers.values()
+    for place, address in state.places.items():
+        yield u.PlaceWorkerUpdate(place, address)
+    for dataset_id, description in state.datasets.items():
+        yield u.RegisterDatasetUpdate(dataset_id, description, dataset_id in state.kept)
+    for job in state.jobs.values():
+        yield u.CreateJobUpdate(job)
+    for iteration in state.iterations.values():
+        yield from _of_iteration(iteration)
+    for client, left in state.departed.items():
+        yield u.CloseClientUpdate(client, left)
+    # Last, as what is made above has moved the numbers on.
+    yield u.BeginLifeUpdate(state.life, state.seed, state.next_dataset, state.next_iteration, state.next_task)
+
+
+def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
+    number = iteration.iteration
+    yield u.CreateIterationUpdate(
+        number, iteration.job.name, iteration.repetition, iteration.seed, iteration.num_shards
+    )
+    for source, cursor in enumerate(iteration.cursors):
+        for repetition, names in cursor.names.items():
+            yield u.ListFilesUpdate(number, source, repetition, names)
+        yield u.RestoreCursorUpdate(number, source, cursor.repetition, cursor.next, tuple(cursor.returned))
+    for source, spent in enumerate(iteration.spent):
+        for repetition, ranges in spent.repetitions.items():
+            yield u.RestoreSpentUpdate(number, source, repetition, ranges.ranges)
+    for task in iteration.tasks.values():
+        yield from _of_task(task)
+    yield from updates_of(iteration)
+    tally = iteration.tally
+    if tally != Tally():
+        counts = (dict(tally.splits), tally.rehosted, dict(tally.delivered), dict(tally.repeats))
+        yield u.RestoreTallyUpdate(number, *counts)
+    consumers = {client: index for index, client in iteration.consumers.items()}
+    for client in sorted(iteration.clients):
+        yield u.OpenClientUpdate(client, number, iteration.local_workers[client], consumers.get(client))
+    rounds = iteration.rounds
+    if rounds is not None:
+        views, known = tuple(rounds.views), tuple(sorted(rounds.known))
+        yield u.RestoreRoundsUpdate(number, tuple(rounds.steps), views, rounds.horizon, known, tuple(rounds.seats))
+    if iteration.closed:
+        yield u.CloseTaskListUpdate(number)
+    if iteration.failure is not None:
+        yield u.FailIterationUpdate(number, *iteration.failure)
+
+
+def updates_of(iteration: Iteration) -> Iterator[u.AnyUpdate]:
+    """The facts by which a save differs from another iteration, for whoever writes the state down anew."""
+    for task in iteration.tasks.values():
+        for chunk in task.chunks:
+            yield u.CommitChunkUpdate(task.task, chunk.attempt, chunk.first, chunk.stop, chunk.size, chunk.spec)
+    if iteration.saving is not None and iteration.saving.failure:
+        yield u.FailSaveUpdate(iteration.iteration, iteration.saving.failure)
+    if iteration.saving is not None and iteration.saving.ended:
+        yield u.EndSaveUpdate(iteration.iteration)
+
+
+def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
+    number = task.task
+    yield u.CreateTaskUpdate(number, task.iteration, task.seed, task.shard, task.index)
+    if task.attempt:
+        yield u.HostTaskUpdate(number, task.attempt, task.worker)
+    for source, own in enumerate(task.cursors):
+        place = (source, own.repetition, own.next, tuple(own.returned))
+        yield u.RestoreCursorUpdate(task.iteration, *place, task=number)
+    for source, ledger in enumerate(task.ledger):
+        cuts = task.cuts.get(source, 0)
+        if ledger.length or cuts:
+            yield u.RestoreLedgerUpdate(number, source, tuple(ledger.entries), cuts, ledger.base)
+    if task.decisions.length:
+        yield u.DecideUpdate(number, task.decisions.base, tuple(task.decisions.entries))
+    for state in task.states:
+        yield u.TakeStateUpdate(number, state)
+    if task.delivered:
+        yield u.DeliverUpdate(number, task.delivered.ranges)
+    for client, ranges in task.held.items():
+        yield u.HoldUpdate(number, client, ranges.ranges)
+    yield from task.deaths.values()
+    for (node, element), text in task.poisoned.items():
+        yield u.PoisonUpdate(number, node, element, text)
+    if task.total is not None:
+        yield u.EndTaskUpdate(number, task.total, task.dropped, task.left_out)
+    if task.removed:
+        yield u.RemoveTaskUpdate(number)

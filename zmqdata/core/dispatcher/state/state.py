@@ -1,0 +1,357 @@
+"""The dispatcher's durable state and the only way to change it: ``DispatcherState.apply(update)``.
+
+Nothing here decides anything, sends anything or knows the time. Who is connected is not state (it is not durable). An
+update that is added here needs its place in ``core.dispatcher.state.snapshots`` too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zmqdata import updates as u
+from zmqdata.core.dispatcher.state.saved import SavedChunk, Saving
+from zmqdata.core.dispatcher.state.tally import Tally
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.ledger import Ledger, SpentSplits, SplitCursor
+from zmqdata.core.lineage import keep_needed
+from zmqdata.core.ranges import RangeSet
+from zmqdata.core.rounds import Rounds
+from zmqdata.messages import DatasetDescription, JobParameters
+
+FIRST_DATASET = 1000
+FIRST_ITERATION = 2000
+FIRST_TASK = 4000
+DEPARTED_KEPT = 10_000
+
+
+class DispatcherState:
+    """Workers, datasets, jobs, iterations and tasks, as the updates so far have made them.
+
+    ``departed`` are the clients that closed last, and what each read: a late ask of one does not open it again.
+
+    Args:
+        seed: decides every random choice of the dispatcher.
+        base: added to the numbers of datasets and tasks that no update has made yet.
+    """
+
+    def __init__(self, seed: int = 0, base: int = 0) -> None:
+        self.life = 0
+        self.seed = seed
+        self.workers: dict[str, u.AddWorkerUpdate] = {}
+        self.places: dict[int, str] = {}
+        self.departed: dict[str, int | None] = {}
+        self.datasets: dict[str, DatasetDescription] = {}
+        self.kept: set[str] = set()
+        self.jobs: dict[str, JobParameters] = {}
+        self.iterations: dict[int, Iteration] = {}
+        self.passes: dict[str, dict[int, Iteration]] = {}
+        self.tasks: dict[int, Task] = {}
+        self.client_iteration: dict[str, int] = {}
+        self.next_dataset = FIRST_DATASET + base
+        self.next_iteration = FIRST_ITERATION
+        self.next_task = FIRST_TASK + base
+
+    def apply(self, update: u.Update) -> None:
+        """Makes the fact true. Applying the same updates in the same order always yields the same state."""
+        _APPLY[type(update)](self, update)
+
+    def _begin_life(self, update: u.BeginLifeUpdate) -> None:
+        self.life, self.seed = update.life, update.seed
+        self.next_dataset, self.next_iteration = update.next_dataset, update.next_iteration
+        self.next_task = update.next_task
+
+    def _add_worker(self, update: u.AddWorkerUpdate) -> None:
+        self.workers[update.worker] = update
+
+    def _remove_worker(self, update: u.RemoveWorkerUpdate) -> None:
+        del self.workers[update.worker]
+
+    def _place_worker(self, update: u.PlaceWorkerUpdate) -> None:
+        self.places[update.place] = update.address
+
+    def _register_dataset(self, update: u.RegisterDatasetUpdate) -> None:
+        if update.dataset_id not in self.datasets:
+            self.next_dataset += 1
+        self.datasets[update.dataset_id] = update.description
+        if update.kept:
+            self.kept.add(update.dataset_id)
+
+    def _remove_dataset(self, update: u.RemoveDatasetUpdate) -> None:
+        del self.datasets[update.dataset_id]
+        self.kept.discard(update.dataset_id)
+
+    def _create_job(self, update: u.CreateJobUpdate) -> None:
+        self.jobs[update.job.name] = update.job
+        self.passes[update.job.name] = {}
+
+    def _create_iteration(self, update: u.CreateIterationUpdate) -> None:
+        job = self.jobs[update.job]
+        sources = self.datasets[job.dataset_id].sources or ()
+        cursors = [SplitCursor(source) for source in sources] if job.processing_mode == "DYNAMIC" else []
+        iteration = Iteration(update.iteration, job, update.repetition, update.seed, cursors)
+        iteration.num_shards = update.num_shards
+        iteration.spent = [SpentSplits() for _ in cursors]
+        iteration.saving = None if job.save is None else Saving()
+        if job.num_consumers is not None:
+            iteration.rounds = Rounds(job.num_consumers)
+        self.iterations[update.iteration] = iteration
+        self.passes[update.job][update.repetition] = iteration
+        self.next_iteration = update.iteration + 1
+
+    def _open_client(self, update: u.OpenClientUpdate) -> None:
+        iteration = self.iterations[update.iteration]
+        iteration.clients.add(update.client)
+        iteration.local_workers[update.client] = update.local_workers
+        self.client_iteration[update.client] = update.iteration
+        if update.consumer is not None:
+            iteration.consumers[update.consumer] = update.client
+            self._rounds(update.iteration).seats[update.consumer] = update.client
+
+    def _close_client(self, update: u.CloseClientUpdate) -> None:
+        number = self.client_iteration.pop(update.client, update.iteration)
+        iteration = None if number is None else self.iterations.get(number)
+        if iteration is not None:
+            iteration.clients.discard(update.client)
+            iteration.local_workers.pop(update.client, None)
+            for task in iteration.tasks.values():
+                task.held.pop(update.client, None)
+            for consumer in [index for index, client in iteration.consumers.items() if client == update.client]:
+                del iteration.consumers[consumer]
+        self._depart(update.client, number)
+
+    def _depart(self, client: str, iteration: int | None) -> None:
+        self.departed.setdefault(client, iteration)
+        if len(self.departed) > DEPARTED_KEPT:
+            del self.departed[next(iter(self.departed))]
+
+    def _create_task(self, update: u.CreateTaskUpdate) -> None:
+        iteration = self.iterations[update.iteration]
+        ledger = [Ledger(spent=spent) for spent in iteration.spent]
+        task = Task(update.task, update.iteration, update.seed, ledger, shard=update.shard)
+        # One that is left out was never heard of by those who began this iteration from their checkpoints.
+        task.index = iteration.next_index if update.index is None else update.index
+        iteration.next_index = max(iteration.next_index, task.index + 1)
+        if iteration.job.num_tasks is not None:
+            first, step = update.shard or 0, iteration.job.num_tasks
+            task.cursors = [
+                SplitCursor(one.source, names=one.names, first=first, step=step) for one in iteration.cursors
+            ]
+        iteration.tasks[task.task] = task
+        iteration.hosts.place(task.task, "")
+        iteration.running += 1
+        self.tasks[task.task] = task
+        self.next_task = update.task + 1
+
+    def _host_task(self, update: u.HostTaskUpdate) -> None:
+        task = self.tasks[update.task]
+        if update.attempt != task.attempt:
+            task.cuts.clear()
+        task.attempt, task.worker = update.attempt, update.worker
+        iteration = self.iterations[task.iteration]
+        iteration.hosts.place(task.task, update.worker)
+        if not update.worker:
+            task.held = {}
+            iteration.tally.lose_host(task.task)
+
+    def _assign_splits(self, update: u.AssignSplitsUpdate) -> None:
+        task = self.tasks[update.task]
+        task.ledger[update.source].entries.append(update.split)
+        iteration = self.iterations[task.iteration]
+        iteration.tally.hand_out(task.task, update.split.size)
+        cursor = iteration.cursor(task, update.source)
+        repetition = cursor.repetition
+        cursor.advance(update.split)
+        if cursor.repetition != repetition and cursor.names:
+            places = [iteration.cursor(one, update.source).repetition for one in iteration.tasks.values()]
+            cursor.forget_names(min(places))
+
+    def _cut_ledger(self, update: u.CutLedgerUpdate) -> None:
+        task = self.tasks[update.task]
+        parts = task.ledger[update.source].parted(update.entries, update.stop)
+        assert parts is not None, "checked before it was decided"
+        task.ledger[update.source].entries, back = parts
+        task.cuts[update.source] = update.cut
+        iteration = self.iterations[task.iteration]
+        iteration.tally.hand_out(task.task, -sum(split.size for split in back))
+        iteration.cursor(task, update.source).take_back(back)
+
+    def _restore_ledger(self, update: u.RestoreLedgerUpdate) -> None:
+        task = self.tasks[update.task]
+        spent = self.iterations[task.iteration].spent[update.source]
+        task.ledger[update.source] = Ledger(list(update.splits), update.base, spent)
+        if update.cuts:
+            task.cuts[update.source] = update.cuts
+
+    def _restore_cursor(self, update: u.RestoreCursorUpdate) -> None:
+        cursors = self.iterations[update.iteration].cursors if update.task is None else self.tasks[update.task].cursors
+        cursors[update.source].restore(update.repetition, update.next, update.returned)
+
+    def _restore_spent(self, update: u.RestoreSpentUpdate) -> None:
+        self.iterations[update.iteration].spent[update.source].restore(update.repetition, update.ranges)
+
+    def _take_state(self, update: u.TakeStateUpdate) -> None:
+        task = self.tasks[update.task]
+        task.states.append(update.state)
+        self._let_go(task)
+
+    def _decide(self, update: u.DecideUpdate) -> None:
+        known = self.tasks[update.task].decisions
+        forgotten = max(0, known.base - update.first)  # an ask that is repeated late
+        known.take(update.first + forgotten, update.decisions[forgotten:])
+
+    def _list_files(self, update: u.ListFilesUpdate) -> None:
+        self.iterations[update.iteration].cursors[update.source].list(update.repetition, update.names)
+
+    def _hold(self, update: u.HoldUpdate) -> None:
+        self.tasks[update.task].held[update.client] = RangeSet(update.ranges)
+
+    def _end_task(self, update: u.EndTaskUpdate) -> None:
+        task = self.tasks[update.task]
+        self._uncount(task)
+        task.total, task.dropped, task.left_out = update.total, update.dropped, update.left_out
+        self.iterations[task.iteration].hosts.end(task.task)
+        self.iterations[task.iteration].ended += 1
+        self._let_go(task)
+
+    def _remove_task(self, update: u.RemoveTaskUpdate) -> None:
+        task = self.tasks[update.task]
+        self._uncount(task)
+        self.iterations[task.iteration].hosts.remove(task.task)
+        task.removed = True
+        self._let_go(task)
+
+    def _let_go(self, task: Task) -> None:
+        """Forgets what nobody will need of a task: of one that is settled, all that was for its next host."""
+        if task.settled:
+            task.held, task.states = {}, []
+            task.decisions.trim(task.decisions.length)
+            for ledger in task.ledger:
+                ledger.trim(ledger.length)
+        elif task.states:
+            is_cache = self.iterations[task.iteration].job.cache
+            keep_needed(task.states, task.ledger, task.decisions, task.delivered, is_cache)
+
+    def _uncount(self, task: Task) -> None:
+        iteration = self.iterations[task.iteration]
+        iteration.running -= task.total is None
+        iteration.ended -= task.total is not None
+
+    def _deliver(self, update: u.DeliverUpdate) -> None:
+        task = self.tasks[update.task]
+        task.delivered.update(update.ranges)
+        self.iterations[task.iteration].tally.deliver(update.client, sum(b - a for a, b in update.ranges))
+        self._let_go(task)
+
+    def _count_repeats(self, update: u.CountRepeatsUpdate) -> None:
+        self.iterations[update.iteration].tally.repeats[update.client] = update.count
+
+    def _restore_tally(self, update: u.RestoreTallyUpdate) -> None:
+        counts = dict(update.splits), update.rehosted, dict(update.delivered), dict(update.repeats)
+        self.iterations[update.iteration].tally = Tally(*counts)
+
+    def _create_view(self, update: u.CreateViewUpdate) -> None:
+        self._rounds(update.iteration).begin(update.tasks)
+
+    def _extend_horizon(self, update: u.ExtendHorizonUpdate) -> None:
+        self._rounds(update.iteration).extend(update.horizon)
+
+    def _pass_steps(self, update: u.PassStepsUpdate) -> None:
+        for number, rounds in self._rounds(update.iteration).advance(update.consumer, update.step).items():
+            task = self.tasks[number]
+            task.delivered.add(0, rounds if task.total is None else min(rounds, task.total))
+            self._let_go(task)
+
+    def _restore_rounds(self, update: u.RestoreRoundsUpdate) -> None:
+        rounds = self._rounds(update.iteration)
+        rounds.restore(update.steps, update.views, update.horizon, update.known)
+        rounds.seats = list(update.seats) or rounds.seats
+
+    def _rounds(self, iteration: int) -> Rounds:
+        rounds = self.iterations[iteration].rounds
+        assert rounds is not None
+        return rounds
+
+    def _close_task_list(self, update: u.CloseTaskListUpdate) -> None:
+        self.iterations[update.iteration].closed = True
+
+    def _fail_iteration(self, update: u.FailIterationUpdate) -> None:
+        self.iterations[update.iteration].failure = (update.error, update.text, update.failure)
+
+    def _commit_chunk(self, update: u.CommitChunkUpdate) -> None:
+        task = self.tasks[update.task]
+        specs = self._saving(task.iteration).specs
+        # Thousands of chunks have the same few specs: they are kept once.
+        spec = specs.setdefault(update.spec, update.spec) if update.spec else b""
+        task.chunks.append(SavedChunk(update.attempt, update.first, update.stop, update.size, spec))
+        task.delivered.add(update.first, update.stop)
+        self._let_go(task)
+
+    def _fail_save(self, update: u.FailSaveUpdate) -> None:
+        self._saving(update.iteration).failure = update.failure
+
+    def _end_save(self, update: u.EndSaveUpdate) -> None:
+        self._saving(update.iteration).ended = True
+
+    def _saving(self, iteration: int) -> Saving:
+        saving = self.iterations[iteration].saving
+        assert saving is not None
+        return saving
+
+    def _count_death(self, update: u.CountDeathUpdate) -> None:
+        self.tasks[update.task].deaths[update.attempt] = update
+
+    def _poison(self, update: u.PoisonUpdate) -> None:
+        self.tasks[update.task].poisoned[update.node, update.number] = update.text
+
+    def _remove_job(self, update: u.RemoveJobUpdate) -> None:
+        del self.jobs[update.job]
+        for iteration in self.passes.pop(update.job).values():
+            del self.iterations[iteration.iteration]
+            for task in iteration.tasks:
+                del self.tasks[task]
+            for client in sorted(iteration.clients):
+                del self.client_iteration[client]
+                self._depart(client, iteration.iteration)
+
+
+_APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
+    u.BeginLifeUpdate: DispatcherState._begin_life,
+    u.AddWorkerUpdate: DispatcherState._add_worker,
+    u.RemoveWorkerUpdate: DispatcherState._remove_worker,
+    u.PlaceWorkerUpdate: DispatcherState._place_worker,
+    u.RegisterDatasetUpdate: DispatcherState._register_dataset,
+    u.RemoveDatasetUpdate: DispatcherState._remove_dataset,
+    u.CreateJobUpdate: DispatcherState._create_job,
+    u.CreateIterationUpdate: DispatcherState._create_iteration,
+    u.OpenClientUpdate: DispatcherState._open_client,
+    u.CloseClientUpdate: DispatcherState._close_client,
+    u.CreateTaskUpdate: DispatcherState._create_task,
+    u.HostTaskUpdate: DispatcherState._host_task,
+    u.AssignSplitsUpdate: DispatcherState._assign_splits,
+    u.CutLedgerUpdate: DispatcherState._cut_ledger,
+    u.TakeStateUpdate: DispatcherState._take_state,
+    u.DecideUpdate: DispatcherState._decide,
+    u.RestoreLedgerUpdate: DispatcherState._restore_ledger,
+    u.RestoreCursorUpdate: DispatcherState._restore_cursor,
+    u.RestoreSpentUpdate: DispatcherState._restore_spent,
+    u.ListFilesUpdate: DispatcherState._list_files,
+    u.HoldUpdate: DispatcherState._hold,
+    u.EndTaskUpdate: DispatcherState._end_task,
+    u.RemoveTaskUpdate: DispatcherState._remove_task,
+    u.DeliverUpdate: DispatcherState._deliver,
+    u.CountRepeatsUpdate: DispatcherState._count_repeats,
+    u.RestoreTallyUpdate: DispatcherState._restore_tally,
+    u.CreateViewUpdate: DispatcherState._create_view,
+    u.ExtendHorizonUpdate: DispatcherState._extend_horizon,
+    u.PassStepsUpdate: DispatcherState._pass_steps,
+    u.RestoreRoundsUpdate: DispatcherState._restore_rounds,
+    u.CloseTaskListUpdate: DispatcherState._close_task_list,
+    u.FailIterationUpdate: DispatcherState._fail_iteration,
+    u.CommitChunkUpdate: DispatcherState._commit_chunk,
+    u.FailSaveUpdate: DispatcherState._fail_save,
+    u.EndSaveUpdate: DispatcherState._end_save,
+    u.CountDeathUpdate: DispatcherState._count_death,
+    u.PoisonUpdate: DispatcherState._poison,
+    u.RemoveJobUpdate: DispatcherState._remove_job,
+}

@@ -1,0 +1,1 @@
+"""The worker's decisions: `decider` receives events and returns commands, with no socket, thread or clock."""

@@ -1,0 +1,412 @@
+"""The worker's decider: which tasks run, how much they may produce, and who gets what they make. No socket, no clock.
+
+Links are kept by ``core.worker.links``, splits are fetched by ``core.worker.splits``; here are tasks, distribution, and
+the talk with the dispatcher.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.core.ranges import RangeSet
+from zmqdata.core.worker.cross_trainer import fitting
+from zmqdata.core.worker.dealing import dealing_for
+from zmqdata.core.worker.decisions import Agreeing, Agreement
+from zmqdata.core.worker.draining import DRAIN_SECONDS, Draining
+from zmqdata.core.worker.heartbeats import Heartbeats
+from zmqdata.core.worker.ledger import SplitFeed
+from zmqdata.core.worker.links import Link, SendLinks
+from zmqdata.core.worker.pipelines import REPEAT, Pipelines
+from zmqdata.core.worker.splits import Feeding
+from zmqdata.core.worker.streams import Stream
+from zmqdata.core.worker.tasks import HostedTask
+from zmqdata.core.worker.writing import Writing
+
+DROPPED_KEPT = 10_000
+
+
+@dataclass
+class WorkerProfile:
+    """What a worker tells of itself when it registers, and its limits.
+
+    ``buffer_bytes``: how much it may produce ahead of its clients; ``cache_bytes``: how much of a task it keeps for
+    trainers that all read it; ``heartbeat``: seconds between heartbeats; ``dispatcher_timeout``: seconds to do without
+    a dispatcher before it ends; ``snapshot_chunk_bytes``: the largest chunk of a distributed save; ``deaths``: of the
+    processes whose place this one has taken; ``max_tasks``: how many it has before it leaves, 0: any number.
+    """
+
+    worker: str
+    address: str
+    tags: tuple[str, ...] = ()
+    python: str = ""
+    version: str = ""
+    buffer_bytes: int = 16 << 20
+    cache_bytes: int = 10 << 30
+    heartbeat: float = 1.0
+    dispatcher_timeout: float = 3600.0
+    snapshot_chunk_bytes: int = 6 << 30
+    deaths: tuple[m.Death, ...] = ()
+    max_tasks: int = 0
+
+
+class WorkerCore:
+    """Decides for one worker process.
+
+    Args:
+        profile: who we are.
+    """
+
+    def __init__(self, profile: WorkerProfile) -> None:
+        self.profile = profile
+        self.registered = False
+        self.tasks: dict[int, HostedTask] = {}
+        self.links = SendLinks(self._do)
+        self.writing = Writing(profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute)
+        self.feeding = Feeding(profile.worker, self._task, self._do)
+        self.pipelines = Pipelines(profile.worker, self._do)
+        self.draining = Draining(self._do, profile.max_tasks)
+        self.untold = profile.deaths
+        self._dropped: dict[int, int] = {}
+        self._commands: list[object] = []
+        self.heartbeats = Heartbeats(profile.heartbeat, profile.dispatcher_timeout)
+        self._neighbours: Counter[int] = Counter()  # how many tasks of an iteration are here
+        self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
+            c.Received: self._received,
+            c.Tick: lambda event, now: self._tick(now),
+            c.Produced: self._produced,
+            c.StateTaken: self._state_taken,
+            c.Exhausted: self._exhausted,
+            c.TaskFailed: self._task_failed,
+            c.LinkBound: self._link_bound,
+            c.LinkBroken: lambda event, now: self._close_link(None, m.CloseLink(event.link), now),
+            c.DrainRequested: self._drain,
+            # A dispatcher that finds us without a connection waits for a word of us, and not for long.
+            c.Connected: lambda event, now: self._heartbeat(now) if self.registered else None,
+            c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
+            c.PieceKept: self._pipelines_changed(self.pipelines.kept),
+        }
+        self.agreeing = Agreeing(profile.worker, self._task, self._do, self._handlers)
+        self._handlers.update(self.writing.events | self.feeding.events | self.agreeing.events)
+        self._handlers.update(dict.fromkeys((c.Busy, c.Compressing), self._noticed))
+        self._messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
+            m.WorkerRegistered: lambda peer, message, now: self._registered(now),
+            m.WorkerHeartbeatAnswered: self._heartbeat_answered,
+            m.RequestRefused: self._refused,
+            m.HostTask: self._host,
+            m.DropTask: self._drop,
+            m.PipelineSent: self._pipeline_sent,
+            m.PieceSent: lambda peer, message, now: self._pipelines_changed(self.pipelines.piece_sent)(message, now),
+            m.ReleaseClient: self._release,
+            m.OpenLink: self.links.open,
+            m.Grant: self._grant,
+            m.CloseLink: self._close_link,
+        }
+        self._messages.update(self.writing.messages | self.feeding.messages | self.agreeing.messages)
+
+    def handle(self, now: float, event: object) -> list[object]:
+        """Takes an event noticed at ``now``; returns what to do."""
+        handler = self._handlers.get(type(event))
+        if handler is not None and not self.agreeing.holds(event):
+            handler(event, now)
+        if self.draining.concerns:
+            self.draining.look(now, [task.definition for task in self.tasks.values() if not task.is_spent_copy])
+        commands, self._commands = self._commands, []
+        return commands
+
+    @property
+    def dropped(self) -> Collection[int]:
+        """The tasks that were taken from here, the last ones of many."""
+        return self._dropped.keys()
+
+    @property
+    def owes_elements(self) -> bool:
+        """Whether something that is made waits for a client that reads here, or was sent and not seen yet."""
+        unsent = any(task.owes_elements for task in self.tasks.values())
+        return unsent or any(link.unseen for link in self.links.by_client.values())
+
+    def _do(self, command: object) -> None:
+        self._commands.append(command)
+
+    def _send(self, peer: c.Peer, message: m.Message) -> None:
+        self._commands.append(c.Send(peer, message))
+
+    def _received(self, event: c.Received, now: float) -> None:
+        if event.peer == c.DISPATCHER:
+            self.heartbeats.heard(now)
+        handler = self._messages.get(type(event.message))
+        if handler is not None:
+            handler(event.peer, event.message, now)
+
+    # --- the dispatcher
+
+    def _tick(self, now: float) -> None:
+        if self.heartbeats.is_due(now, len(self.tasks)):
+            self._heartbeat(now)
+        if self.heartbeats.gives_up(now):
+            self._do(c.Finish("UnavailableError", _no_answer_for(self.profile.dispatcher_timeout)))
+        self.pipelines.tick(now)
+        self.writing.tick(self.tasks.values(), now)
+        for task in self.tasks.values():
+            if not task.started:
+                self.pipelines.want(task.definition, now)
+            for ask in filter(None, task.repeated(now, REPEAT)):
+                self._send(c.DISPATCHER, ask)
+        self.links.close_silent(now)
+
+    def _heartbeat(self, now: float) -> None:
+        self.heartbeats.spoke(now)
+        reports = tuple(task.report(now) for task in self.tasks.values())
+        who = self.profile
+        if self.registered:
+            pause = self.heartbeats.pause
+            told = (reports, self.links.named(), self.links.readers(now, pause), self.draining.begun, pause)
+            self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, *told))
+        else:
+            ask = m.RegisterWorker(who.worker, who.address, who.tags, who.python, who.version, reports, self.untold)
+            self._send(c.DISPATCHER, ask)
+
+    def _tell(self, now: float) -> None:
+        """Something is new of a task: says so at once, or with the next tick."""
+        if self.heartbeats.may_tell(now, len(self.tasks)):
+            self._heartbeat(now)
+
+    def _registered(self, now: float) -> None:
+        if not self.registered:
+            self.registered = True
+            self.untold = ()
+            self._do(c.Note("info", f"registered as {self.profile.address}"))
+
+    def _heartbeat_answered(self, peer: c.Peer, answer: m.WorkerHeartbeatAnswered, now: float) -> None:
+        self.heartbeats.answered(answer.every)
+        if not answer.known and self.registered:
+            self.registered = False
+            self._heartbeat(now)
+        if answer.draining:
+            self._drain(c.DrainRequested(DRAIN_SECONDS), now)
+        for task in [self.tasks[number] for number in answer.unwanted if number in self.tasks]:
+            task.skip(answer.unwanted[task.definition.task])
+            self._distribute(task)
+
+    def _drain(self, event: c.DrainRequested, now: float) -> None:
+        if self.draining.begin(now, event.patience, len(self.tasks)):
+            self._heartbeat(now)
+
+    def _refused(self, peer: c.Peer, refusal: m.RequestRefused, now: float) -> None:
+        if refusal.request == self.profile.worker:
+            self._do(c.Finish(refusal.error, refusal.text))
+
+    # --- tasks
+
+    def _host(self, peer: c.Peer, message: m.HostTask, now: float) -> None:
+        definition = message.definition
+        if definition.attempt <= self._dropped.get(definition.task, -1):
+            return
+        hosted = self.tasks.get(definition.task)
+        if hosted is not None:
+            if hosted.definition.attempt >= definition.attempt:
+                return
+            self._remove(hosted)
+        dealing = self.writing.dealing_of(definition) or dealing_for(definition, self.profile.cache_bytes)
+        bases = definition.bases or (0,) * len(definition.ledger)
+        feeds = [SplitFeed.of(base, entries) for base, entries in zip(bases, definition.ledger, strict=True)]
+        task = HostedTask(definition, feeds, dealing, progress=now, agreement=Agreement.of(definition))
+        self.tasks[definition.task] = task
+        self._neighbours[definition.iteration] += 1
+        self._start_ready(task)
+        if not task.started:
+            self.pipelines.want(definition, now)
+        for link in self.links.by_client.values():
+            self._apply_grant(link, definition.task)
+        self._distribute(task)
+
+    def _pipeline_sent(self, peer: c.Peer, message: m.PipelineSent, now: float) -> None:
+        self.pipelines.sent(message, {task.definition.digest for task in self.tasks.values()}, now)
+        self._start_ready()
+
+    def _pipelines_changed(self, change: Callable[[Any, float], None]) -> Callable[[Any, float], None]:
+        def changed(event: Any, now: float) -> None:
+            change(event, now)
+            self._start_ready()
+
+        return changed
+
+    def _start_ready(self, *these: HostedTask) -> None:
+        """Starts the tasks, of all or these, whose pipelines are here with all their parts, or cannot be had."""
+        for task in these or self.tasks.values():
+            found = None if task.started else self.pipelines.find(task.definition)
+            if found is not None:
+                self._start(task, found.pipeline, found.reason)
+        self.pipelines.told()
+
+    def _start(self, task: HostedTask, pipeline: bytes, reason: str) -> None:
+        task.started = True
+        self._do(c.StartTask(task.definition, pipeline, reason))
+        self._allow(task)
+        if task.hungry:
+            self._do(c.FlushTask(*task.key))
+
+    def _drop(self, peer: c.Peer, message: m.DropTask, now: float) -> None:
+        self._dropped[message.task] = max(message.attempt, self._dropped.pop(message.task, -1))
+        if len(self._dropped) > DROPPED_KEPT:
+            del self._dropped[next(iter(self._dropped))]
+        task = self.tasks.get(message.task)
+        if task is not None and task.definition.attempt <= message.attempt:
+            self._remove(task)
+            self.links.drop_task(message.task)
+
+    def _remove(self, task: HostedTask) -> None:
+        self.draining.tasks += self.tasks.pop(task.definition.task).started
+        self._neighbours -= Counter([task.definition.iteration])
+        self.writing.forget(task.dealing)
+        self._do(c.StopTask(*task.key))
+
+    def _task(self, event: Any) -> HostedTask | None:
+        task = self.tasks.get(event.task)
+        return task if task is not None and task.definition.attempt == event.attempt else None
+
+    def _produced(self, event: c.Produced, now: float) -> None:
+        task = self._task(event)
+        if task is None:
+            return
+        if task.definition.cache:
+            event = fitting(event, self.profile.cache_bytes, self.profile.address)
+        task.add(event, now)
+        self._distribute(task)
+
+    def _state_taken(self, event: c.StateTaken, now: float) -> None:
+        """Tells the dispatcher where a task can be continued, if it listens: a newer place will do as well."""
+        task = self._task(event)
+        if task is None:
+            return
+        task.states.append(event.state)
+        if self.heartbeats.listens(now):
+            self._send(c.DISPATCHER, m.StateTaken(self.profile.worker, *task.key, event.state))
+
+    def _exhausted(self, event: c.Exhausted, now: float) -> None:
+        task = self._task(event)
+        if task is not None and task.total is None:
+            task.total = task.produced = event.total
+            self.writing.end(task.dealing)
+            task.dropped, task.left_out = event.dropped, event.left_out
+            for feed in task.feeds:
+                feed.ask = None  # what was asked for ahead of time is not needed
+            self._distribute(task)
+            self._tell(now)
+
+    def _task_failed(self, event: c.TaskFailed, now: float) -> None:
+        task = self._task(event)
+        if task is not None:
+            task.failure = event.failure
+            self.writing.fail(task.dealing, event.failure)
+            self._tell(now)
+
+    def _noticed(self, event: c.Busy | c.Compressing, now: float) -> None:
+        task = self._task(event)
+        if task is not None:
+            task.notice(event)
+
+    def _allow(self, task: HostedTask) -> None:
+        room = (self.profile.buffer_bytes, self.profile.cache_bytes)
+        if task.allow(*room, self._is_usable, self._neighbours[task.definition.iteration], self.links.memory_of):
+            self._do(c.AllowProduction(*task.key, task.allowed, task.unread, task.few_bytes))
+
+    # --- distribution
+
+    def _distribute(self, task: HostedTask) -> None:
+        """Sends what may be sent of a task, and lets it produce what may be produced."""
+        for client, news in task.news_of_others(self._is_usable):
+            self.links.push(client, news, ())
+        for stream, portion in task.dealing.deal(self._is_usable):
+            header = m.Block(
+                0, *task.key, portion.first, portion.count, portion.skip, portion.size, portion.meta, portion.failure
+            )
+            self._push(task, stream, header, portion.frames)
+        self._commands += self.writing.drain(task.dealing)
+        self._after_last(task)
+        self._allow(task)
+
+    def _is_usable(self, stream: Stream) -> bool:
+        return stream.open and self.links.is_bound(stream.client)
+
+    def _after_last(self, task: HostedTask) -> None:
+        """Has more made at once for clients that have nothing, or tells them that there is no more."""
+        dealing = task.dealing
+        streams = [one for one in dealing.streams.values() if self._is_usable(one) and dealing.has_all(one)]
+        if task.total is None:
+            if not task.hungry and any(stream.idle and stream.granted > stream.sent for stream in streams):
+                task.hungry = True
+                if task.started:
+                    self._do(c.FlushTask(*task.key))
+            return
+        for stream in streams:
+            if not stream.told_end:
+                stream.told_end = True
+                self._push(task, stream, m.EndOfTask(0, *task.key, task.total, task.left_out), ())
+
+    def _push(self, task: HostedTask, stream: Stream, header: m.Block | m.EndOfTask, frames: Any) -> None:
+        """Sends a message, and before it the lineage that it depends on."""
+        news = task.news_for(stream)
+        if news is not None:
+            self.links.push(stream.client, news, ())
+        self.links.push(stream.client, header, frames)
+
+    # --- links
+
+    def _link_bound(self, event: c.LinkBound, now: float) -> None:
+        link = self.links.bound(event, now)
+        if link is not None:
+            for task in self.tasks.values():
+                if link.client in task.dealing.streams:
+                    self._distribute(task)
+
+    def _grant(self, peer: c.Peer, grant: m.Grant, now: float) -> None:
+        link = self.links.granted(peer, grant, now)
+        if link is None:
+            return
+        for one in grant.streams:
+            self._apply_grant(link, one.task)
+        for task in [self.tasks[one] for one in {stream.task: 0 for stream in grant.streams} if one in self.tasks]:
+            self._distribute(task)
+        skipped = (task.skipped.get(link.reader.trainer_id, 0) for task in self.tasks.values())
+        self.links.report(link, grant, now, skipped)
+
+    def _apply_grant(self, link: Link, task: int) -> None:
+        grant, hosted = link.grants.get(task), self.tasks.get(task)
+        if grant is None or hosted is None or not link.admits(grant, hosted.definition):
+            return
+        stream = hosted.dealing.streams.get(link.client) or hosted.dealing.join(link.client, link.reader)
+        stream.asks = max(stream.asks, link.asks)
+        stream.grant(grant)
+
+    def _close_link(self, peer: c.Peer, message: m.CloseLink, now: float) -> None:
+        link = self.links.close(message.link)
+        if link is None:
+            return
+        link.grants.clear()
+        for task in self.tasks.values():
+            if link.client in task.dealing.streams:
+                task.dealing.streams[link.client].open = False
+                self._allow(task)
+
+    def _release(self, peer: c.Peer, message: m.ReleaseClient, now: float) -> None:
+        self.links.release(message.client)
+        for task in list(self.tasks.values()):
+            if message.client in task.dealing.streams:
+                # A task that is not named has come to its end, or is not ours any more: nobody is owed any of it.
+                delivered = RangeSet(message.delivered.get(task.definition.task, ((0, task.produced),)))
+                task.incomplete = not task.dealing.release(message.client, delivered) or task.incomplete
+                self._distribute(task)
+        if any(task.incomplete for task in self.tasks.values()):
+            self._tell(now)
+
+
+def _no_answer_for(seconds: float) -> str:
+    return (
+        f"The dispatcher has not answered for {seconds:g} s (dispatcher_timeout). Is it running, and can this machine "
+        "reach it?"
+    )

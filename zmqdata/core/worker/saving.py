@@ -1,0 +1,161 @@
+"""How a task is dealt that is saved: to nobody. What it makes goes to files, chunk by chunk, and the dispatcher hears.
+
+A chunk that is closed is told until the dispatcher has committed it. What the worker had not closed when it dies is
+made again by the next host.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from zmqdata import commands as c
+from zmqdata import messages as m
+from zmqdata.commands import saves as s
+from zmqdata.core.ranges import RangeSet
+from zmqdata.core.worker.streams import Portion, Stream
+from zmqdata.failures import told_by
+
+REPEAT = 1.0
+FIRST_CHUNK_SECONDS = 5.0
+MOST_CHUNK_SECONDS = 600.0
+
+
+class Written:
+    """Cuts the blocks of a task into chunks for the writer of this worker.
+
+    A chunk is closed when it is large enough or, so that it counts, when it has been open for long. The first chunks
+    are short, later ones longer: a save of a day shall not leave thousands of files.
+
+    Args:
+        worker: who we are.
+        definition: the task.
+        chunk_bytes: about the size at which a chunk is closed.
+    """
+
+    def __init__(self, worker: str, definition: m.TaskDefinition, chunk_bytes: int) -> None:
+        self.streams: dict[str, Stream] = {}
+        self.path = definition.save_path
+        self.stream = definition.stream
+        self._worker = worker
+        self._key = (definition.task, definition.attempt)
+        self._chunk_bytes = chunk_bytes
+        self._commands: deque[object] = deque()
+        self._unwritten = 0
+        self._open: int | None = None
+        self._stop = 0
+        self._size = 0
+        self._since: float | None = None
+        self._closed = 0
+        self._closing: set[int] = set()
+        self._told: dict[int, tuple[m.ChunkWritten, float]] = {}
+        self._failure: tuple[m.SaveFailed, float] | None = None
+        self._ended = False
+
+    # --- as every way of dealing
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that are not in a file yet."""
+        return self._unwritten
+
+    def join(self, client: str, reader: m.Reader) -> Stream:
+        """A stream on which nothing ever comes: nobody reads what is saved."""
+        return Stream(client)
+
+    def add(self, portion: Portion) -> None:
+        if self._failure is not None:
+            return
+        if portion.failure:
+            self.fail(portion.failure)
+            return
+        if self._open is None:
+            self._open, self._size, self._since = portion.first, 0, None
+        self._commands.append(s.WriteBlock(*self._key, self._open, portion.size, portion.meta, portion.frames))
+        self._unwritten += portion.size
+        self._size += portion.size
+        self._stop = portion.first + portion.count
+        if self._size >= self._chunk_bytes:
+            self._close()
+
+    def deal(self, usable: Callable[[Stream], bool]) -> Iterator[tuple[Stream, Portion]]:
+        return iter(())
+
+    def has_all(self, stream: Stream) -> bool:
+        return True
+
+    def release(self, client: str, delivered: RangeSet) -> bool:
+        return True
+
+    # --- as this one alone
+
+    @property
+    def completed(self) -> bool:
+        """Whether all that the task makes is in chunks that are on the disk."""
+        return self._ended and self._failure is None and self._open is None and not self._closing
+
+    def drain(self) -> list[object]:
+        """What is to be done because of what was taken since the last time."""
+        commands = list(self._commands)
+        self._commands.clear()
+        return commands
+
+    def end(self) -> None:
+        """The task makes no more."""
+        self._ended = True
+        self._close()
+
+    def fail(self, failure: bytes) -> None:
+        """An element, or all of the task, can not be made: the save fails."""
+        self._fail(*told_by(failure), failure)
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._commands.append(s.CloseChunk(*self._key, self._open, self._stop))
+            self._closing.add(self._open)
+            self._open = None
+            self._closed += 1
+
+    def tick(self, now: float) -> None:
+        """Closes a chunk that has been open for long, and tells again what was not answered."""
+        for first, (message, since) in self._told.items():
+            if now - since >= REPEAT:
+                self._told[first] = (message, now)
+                self._commands.append(c.Send(c.DISPATCHER, message))
+        if self._failure is not None and now - self._failure[1] >= REPEAT:
+            self._failure = (self._failure[0], now)
+            self._commands.append(c.Send(c.DISPATCHER, self._failure[0]))
+        self._watch_age(now)
+
+    def _watch_age(self, now: float) -> None:
+        if self._ended or self._failure is not None:
+            return
+        if self._since is None:
+            self._since = now
+        if now - self._since < min(FIRST_CHUNK_SECONDS * (1 + self._closed), MOST_CHUNK_SECONDS):
+            return
+        self._since = now
+        self._close()
+        # What a slow pipeline has collected for its next block shall be in the chunk after this one at the latest.
+        self._commands.append(c.FlushTask(*self._key))
+
+    def take(self, event: s.BlockWritten | s.ChunkClosed | s.WriteFailed, now: float) -> None:
+        """Takes what the writer has to say."""
+        if isinstance(event, s.BlockWritten):
+            self._unwritten -= event.size
+        elif isinstance(event, s.WriteFailed):
+            self._fail(event.error, event.text, b"")
+        elif event.chunk in self._closing:
+            self._closing.discard(event.chunk)
+            told = m.ChunkWritten(self._worker, *self._key, event.chunk, event.stop, event.size, event.spec)
+            self._told[event.chunk] = (told, now)
+            self._commands.append(c.Send(c.DISPATCHER, told))
+
+    def committed(self, stop: int) -> None:
+        """Forgets chunks that count."""
+        self._told = {first: told for first, told in self._told.items() if told[0].stop > stop}
+
+    def _fail(self, error: str, text: str, failure: bytes) -> None:
+        if self._failure is None:
+            # Told at the next tick, and behind it until the task is taken away.
+            self._failure = (m.SaveFailed(self._worker, *self._key, error, text, failure), -REPEAT)
