@@ -54,7 +54,7 @@ GUARDS = {
         "core/worker/links.py": {"seen"},
     },
     "states": {
-        "worker/runner.py": {"_note"},
+        "worker/tasks/runner.py": {"_note"},
         "core/worker/decider.py": {"_state_taken"},
         "core/worker/splits.py": {"_started"},
         "core/worker/lineage.py": {"news_for"},

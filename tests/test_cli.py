@@ -18,7 +18,7 @@ from zmqdata import asking, cli, commandline
 from zmqdata.cluster.local import command_options
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.settings import declaration_of, default_of, variable_of
-from zmqdata.worker.options import ProcessSettings
+from zmqdata.worker.processes.options import ProcessSettings
 
 HERE = "tcp://127.0.0.1:5050"
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(lambda word: word.strip())

@@ -11,8 +11,8 @@ import pytest
 from zmqdata.cli import worker_arguments
 from zmqdata.commandline import chosen_settings
 from zmqdata.config import WorkerConfig
-from zmqdata.worker.options import ProcessSettings
-from zmqdata.worker.supervisor import child_configs
+from zmqdata.worker.processes.options import ProcessSettings
+from zmqdata.worker.processes.supervisor import child_configs
 
 TEXT = (Path(__file__).resolve().parent.parent / "docs" / "containers.md").read_text(encoding="utf-8")
 

@@ -15,7 +15,7 @@ from zmqdata.asking import StatusSettings
 from zmqdata.commandline import LogSettings
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.settings import declaration_of, default_of, flag_of, variable_of
-from zmqdata.worker.options import ProcessSettings
+from zmqdata.worker.processes.options import ProcessSettings
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 TABLES: dict[str, Sequence[type[Any]]] = {

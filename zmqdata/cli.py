@@ -30,11 +30,11 @@ from zmqdata.endpoints import endpoint_host, parse_service
 from zmqdata.keysettings import KeySettings
 from zmqdata.settings import PREFIX, variables
 from zmqdata.transport.addresses import resolve_host
-from zmqdata.worker.accounts import check_account
-from zmqdata.worker.keylending import lend_key
-from zmqdata.worker.lifetime import StopSignals, exit_within, watch_lifeline
-from zmqdata.worker.options import ProcessSettings
-from zmqdata.worker.supervisor import Supervisor, child_command, child_configs
+from zmqdata.worker.processes.accounts import check_account
+from zmqdata.worker.processes.keylending import lend_key
+from zmqdata.worker.processes.lifetime import StopSignals, exit_within, watch_lifeline
+from zmqdata.worker.processes.options import ProcessSettings
+from zmqdata.worker.processes.supervisor import Supervisor, child_command, child_configs
 
 LAST_SECONDS = 5.0
 LOOK_AROUND = 0.5

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from zmqdata.worker.lifetime import SIGNALLED, StopSignals, describe_exit, die_with_parent, watch_lifeline
+from zmqdata.worker.processes.lifetime import SIGNALLED, StopSignals, describe_exit, die_with_parent, watch_lifeline
 
 log = logging.getLogger(__name__)
 

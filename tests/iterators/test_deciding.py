@@ -23,7 +23,7 @@ from zmqdata.decisions import Decision, Decisions
 from zmqdata.errors import DataLossError, PipelineError
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.iterators.deciding import Decider, Deciding
-from zmqdata.worker.ledger import decisions_needed
+from zmqdata.worker.tasks.ledger import decisions_needed
 
 Function = Callable[[Any], Any]
 SOURCE = nodes.Range(start=0, stop=40)

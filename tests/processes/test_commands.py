@@ -20,7 +20,7 @@ from zmqdata import Dataset, distribute
 from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.testing.cluster import await_condition, descendants, frozen, is_running, listens, no_leaks
-from zmqdata.worker.lifetime import SIGNALLED
+from zmqdata.worker.processes.lifetime import SIGNALLED
 
 pytestmark = pytest.mark.realprocess
 

@@ -22,7 +22,7 @@ from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.errors import PipelineError
 from zmqdata.testing.cluster import await_condition, descendants
-from zmqdata.worker.accounts import account_of, check_account
+from zmqdata.worker.processes.accounts import account_of, check_account
 
 pytestmark = [pytest.mark.realprocess, pytest.mark.timeout(120)]
 

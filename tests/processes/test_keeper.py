@@ -16,7 +16,7 @@ import pytest
 from zmqdata import Dataset, distribute
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.testing.cluster import await_condition, descendants, is_running, listens
-from zmqdata.worker.lifetime import SIGNALLED
+from zmqdata.worker.processes.lifetime import SIGNALLED
 
 pytestmark = pytest.mark.realprocess
 
@@ -100,7 +100,7 @@ def test_no_process_is_left_for_it_now() -> None:
     program = """
         import os, signal, sys
         from zmqdata import keeper
-        from zmqdata.worker.lifetime import StopSignals
+        from zmqdata.worker.processes.lifetime import StopSignals
 
         left, fork = [1, 1], os.fork
 
@@ -179,7 +179,7 @@ def test_one_that_is_always_killed_before_it_is_ready_is_given_up() -> None:
     program = """
         import os, signal, sys
         from zmqdata import keeper
-        from zmqdata.worker.lifetime import StopSignals
+        from zmqdata.worker.processes.lifetime import StopSignals
 
         def serve(port, stop, ready):
             print("a life", flush=True)

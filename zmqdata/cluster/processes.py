@@ -22,9 +22,9 @@ from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
 from zmqdata.config import DispatcherConfig, WorkerConfig
 from zmqdata.settings import check_wait, variables
 from zmqdata.transport.forks import check_process
-from zmqdata.worker.interpreter import PYTHON
-from zmqdata.worker.lifetime import describe_exit
-from zmqdata.worker.options import ProcessSettings
+from zmqdata.worker.processes.interpreter import PYTHON
+from zmqdata.worker.processes.lifetime import describe_exit
+from zmqdata.worker.processes.options import ProcessSettings
 
 READY = re.compile(r"^zmqdata (?:dispatcher|worker) listening on (\S+)\n", re.MULTILINE)
 POLL = 0.01

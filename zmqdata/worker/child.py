@@ -15,12 +15,12 @@ from zmqdata.config import WorkerConfig
 from zmqdata.errors import DataServiceError, VersionMismatchError
 from zmqdata.transport.addresses import free_port
 from zmqdata.worker.allocation import keep_memory
-from zmqdata.worker.crumbs import CrumbFile
-from zmqdata.worker.interpreter import add_folder
-from zmqdata.worker.lifetime import StopSignals, die_with_parent, exit_within, watch_lifeline
-from zmqdata.worker.limits import Limits
+from zmqdata.worker.processes.crumbs import CrumbFile
+from zmqdata.worker.processes.interpreter import add_folder
+from zmqdata.worker.processes.lifetime import StopSignals, die_with_parent, exit_within, watch_lifeline
+from zmqdata.worker.processes.limits import Limits
+from zmqdata.worker.processes.supervisor import CONFIGURATION_ERROR
 from zmqdata.worker.server import WorkerServer
-from zmqdata.worker.supervisor import CONFIGURATION_ERROR
 
 LOOK_AROUND = 0.25
 LAST_SECONDS = 3.0

@@ -34,18 +34,18 @@ from zmqdata.transport.lifecycle import Server, waitable
 from zmqdata.transport.local import announce_worker, withdraw_worker
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
-from zmqdata.worker.chunkwriter import ChunkWriter
+from zmqdata.worker.chunks import ChunkWriter
 from zmqdata.worker.control import ControlSockets
-from zmqdata.worker.crumbs import CrumbFile, Note, crumb_of
 from zmqdata.worker.flushing import Flushes
-from zmqdata.worker.limits import is_starvation
 from zmqdata.worker.links import LinkSockets, data_address
 from zmqdata.worker.partcache import PartCache
-from zmqdata.worker.relay import Relays
-from zmqdata.worker.runner import TaskRunner
+from zmqdata.worker.processes.crumbs import CrumbFile, Note, crumb_of
+from zmqdata.worker.processes.limits import is_starvation
+from zmqdata.worker.processes.stillness import Stillness
 from zmqdata.worker.speeds import Speeds
 from zmqdata.worker.status import SnapshotTaskProgress, snapshots_of, status_of
-from zmqdata.worker.stillness import Stillness
+from zmqdata.worker.tasks.relay import Relays
+from zmqdata.worker.tasks.runner import TaskRunner
 
 log = logging.getLogger(__name__)
 

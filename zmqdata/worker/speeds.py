@@ -13,7 +13,7 @@ from zmqdata.core.worker.links import Link
 from zmqdata.core.worker.speeds import LinkSpeed, task_speed
 from zmqdata.core.worker.tasks import HostedTask
 from zmqdata.worker.links import LinkSockets
-from zmqdata.worker.runner import TaskRunner
+from zmqdata.worker.tasks.runner import TaskRunner
 
 MOST_HOSTS = 1000
 Runners = Mapping[tuple[int, int], TaskRunner]

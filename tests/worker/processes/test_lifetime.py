@@ -1,0 +1,141 @@
+"""When a process of ours ends: the first signal, the second, the parent's death."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from zmqdata.worker.processes.lifetime import PARENT_DIED, SIGNALLED, StopSignals, describe_exit
+
+STUCK = """
+import signal, threading
+from zmqdata.worker.processes.lifetime import StopSignals, die_with_parent, exit_within, watch_lifeline
+stop = StopSignals()
+{setting}
+print("ready", flush=True)
+while not stop.wait(None):
+    pass
+{then}
+print("asked", flush=True)
+threading.Event().wait(60)
+"""
+
+
+@pytest.fixture
+def stop() -> Iterator[StopSignals]:
+    signals = StopSignals(waking=(signal.SIGUSR1,))
+    yield signals
+    signals.close()
+
+
+def start(setting: str = "", then: str = "") -> subprocess.Popen[str]:
+    program = STUCK.format(setting=setting, then=then)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_first_signal_asks_to_stop(stop: StopSignals, number: signal.Signals) -> None:
+    """SIGTERM and SIGINT end a wait and nothing else."""
+    assert not stop.wait(0.0)
+    signal.raise_signal(number)
+    assert stop.wait(None)
+    assert stop.wait(None), "asked once is asked for ever"
+
+
+def test_other_signals_only_wake(stop: StopSignals) -> None:
+    """A signal that was named for it ends a wait without asking to stop."""
+    signal.raise_signal(signal.SIGUSR1)
+    assert not stop.wait(None)
+
+
+@pytest.mark.realprocess
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_at_once(number: signal.Signals) -> None:
+    """A process that is stuck on its way out ends at the second signal, with the exit code of shells."""
+    with start() as process:
+        assert process.stdout is not None
+        process.send_signal(number)
+        assert process.stdout.readline() == "asked\n"
+        process.send_signal(number)
+        assert process.wait(10) == SIGNALLED + number
+
+
+@pytest.mark.realprocess
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_who_hears_none(number: signal.Signals) -> None:
+    """The second signal ends a process whose main thread it does not wake, as when it comes just before a wait."""
+    with start(then="signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])") as process:
+        assert process.stdout is not None
+        process.send_signal(number)
+        assert process.stdout.readline() == "asked\n"
+        process.send_signal(number)
+        assert process.wait(10) == SIGNALLED + number
+
+
+def test_a_second_signal_changes_nothing_for_who_is_owned() -> None:
+    """Who is signalled together with its owner, and by it, goes on to end in its own time; Ctrl-C still hurries it."""
+    stop = StopSignals(owned=True)
+    try:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGTERM)
+            assert (stop.wait(0.0), stop.hurried) == (True, False)
+        signal.raise_signal(signal.SIGINT)
+        assert (stop.wait(0.0), stop.hurried) == (True, True)
+    finally:
+        stop.close()
+
+
+@pytest.mark.realprocess
+def test_a_lifeline_that_closes_ends_the_process() -> None:
+    """A process ends as soon as the other end of its lifeline is closed, and not for what is written to it."""
+    with start("watch_lifeline(0)") as process:
+        assert process.stdin is not None
+        process.stdin.write("still here\n")
+        process.stdin.flush()
+        process.stdin.close()
+        assert process.wait(10) == PARENT_DIED
+
+
+@pytest.mark.realprocess
+def test_a_deadline_ends_what_hangs() -> None:
+    """A process that hangs on its way out ends with the code that it was given."""
+    with start(then="exit_within(0.05, 7)") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 7
+
+
+@pytest.mark.realprocess
+def test_a_parent_that_is_dead_already_is_noticed() -> None:
+    """A process whose parent died before it could ask to die with it ends by itself."""
+    parent = "from zmqdata.worker.processes.lifetime import die_with_parent; die_with_parent(1 << 30)"
+    assert subprocess.run([sys.executable, "-c", parent], timeout=30).returncode == PARENT_DIED
+    own = f"from zmqdata.worker.processes.lifetime import die_with_parent; die_with_parent({os.getpid()})"
+    assert subprocess.run([sys.executable, "-c", own], timeout=30).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (0, "ended with exit code 0"),
+        (-11, "was killed by SIGSEGV (a fault in native code of a pipeline or a library)"),
+        (-15, "was killed by SIGTERM"),
+        (-99, "was killed by signal 99"),
+    ],
+)
+def test_a_death_is_told_in_words(code: int, text: str) -> None:
+    """An exit code or a signal becomes words that name it and, where there is one, the likely cause."""
+    assert describe_exit(code) == text

@@ -1,0 +1,377 @@
+"""Facts about how what a pipeline makes becomes blocks."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from zmqdata import commands as c
+from zmqdata.blocks import Compression, decode_block
+from zmqdata.core.credit import FEW_BYTES
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.failures import decode_failure
+from zmqdata.messages import TaskDefinition
+from zmqdata.worker.tasks.output import BLOCK_BYTES, FEW_ELEMENTS, Output
+
+
+class Press:
+    """An output, and the blocks that it has handed over."""
+
+    def __init__(self, **definition: Any) -> None:
+        skip, window = definition.pop("skip", ()), definition.pop("window", BLOCK_BYTES)
+        task = TaskDefinition(1, 2, 2000, "dataset", "digest", "OFF", 1, None, (), skip, **definition)
+        self.posted: list[Any] = []
+        self.output = Output(task, self.posted.append, Compression(None), "worker", lambda error: error, window)
+
+    def add(self, *elements: Any) -> None:
+        for element in elements:
+            if isinstance(element, BaseException):
+                self.output.fail(element)
+            else:
+                self.output.add(element)
+
+    @property
+    def blocks(self) -> list[tuple[int, int, list[Any]]]:
+        """Lane, first number and elements of the blocks handed over since the last look; errors by their text."""
+        found = []
+        for made in self.posted:
+            assert isinstance(made, c.Produced)
+            assert (made.task, made.attempt) == (1, 2)
+            if made.failure:
+                found.append((made.lane, made.first, [str(decode_failure(made.failure)).splitlines()[0]]))
+            else:
+                elements = list(decode_block(made.meta, made.frames).elements())
+                assert len(elements) == made.count
+                found.append((made.lane, made.first, elements))
+        self.posted.clear()
+        return found
+
+
+def test_elements_are_collected_until_somebody_wants_them() -> None:
+    """Nothing is handed over before it is asked for; then all that there is, and once."""
+    press = Press()
+    press.add(5, 6)
+    assert press.blocks == []
+    press.output.flush()
+    press.output.flush()
+    assert press.blocks == [(0, 0, [5, 6])]
+    press.add(7)
+    assert press.blocks == [(0, 2, [7])]
+    press.add(8)
+    assert press.blocks == []
+    press.output.hand_over()
+    assert press.blocks == [(0, 3, [8])]
+    assert press.output.number == 4
+
+
+def test_no_block_of_a_cache_is_larger_than_its_window() -> None:
+    """But for a single element, wherever it comes; so it is found out that the window cannot hold it."""
+    press = Press(cache=True, window=100)
+    small, large = np.zeros(5), np.zeros(20)
+    press.add(small, small, large, small, small, small)
+    press.output.hand_over()
+    sizes = [(first, sum(element.nbytes for element in elements)) for _, first, elements in press.blocks]
+    assert sizes == [(0, 80), (2, 160), (3, 80), (5, 40)]
+
+
+def test_a_full_block_is_handed_over() -> None:
+    """That is one of many bytes, of which few large elements have more, or of as many elements as the job allows."""
+    press = Press(block_elements=2)
+    press.add(1, 2, 3)
+    assert press.blocks == [(0, 0, [1, 2])]
+    press = Press()
+    press.add(np.zeros(FEW_BYTES, np.uint8))
+    assert len(press.posted) == 1
+    assert press.output.emitted == press.output.nbytes >= FEW_BYTES
+    press = Press()
+    press.add(*[np.zeros(FEW_BYTES // 8, np.uint8)] * 8)
+    assert len(press.posted) == 1
+    press = Press()
+    press.add(*[np.zeros(BLOCK_BYTES // FEW_ELEMENTS, np.uint8)] * FEW_ELEMENTS)
+    assert len(press.posted) == 1
+
+
+def test_blocks_of_few_elements_are_as_large_as_their_readers_like() -> None:
+    """From the next one on, but no larger than a chunk of a save."""
+    press, bounded = Press(), Press(save_path="/saves/one", window=FEW_BYTES)
+    for one in (press, bounded):
+        one.output.few_bytes = 2 * FEW_BYTES
+        one.add(np.zeros(FEW_BYTES, np.uint8))
+    assert (len(press.posted), len(bounded.posted)) == (0, 1)
+    press.add(np.zeros(FEW_BYTES, np.uint8))
+    assert [block.count for block in press.posted] == [2]
+
+
+SIZES = st.sampled_from([1, 8, 8, 8, 60_000, 150_528, 150_528, 1 << 20, BLOCK_BYTES, FEW_BYTES])
+
+
+@given(st.lists(SIZES, max_size=120), st.sampled_from([BLOCK_BYTES // 2, FEW_BYTES, 2 * FEW_BYTES]), st.integers(1, 80))
+@example([8] * 40 + [300_000] * 8, BLOCK_BYTES // 2, 80)
+def test_elements_made_together_lie_in_the_same_blocks(sizes: list[int], few_bytes: int, most: int) -> None:
+    """As they would if they had been made one by one, of whatever size, but for none at all."""
+    elements = [np.broadcast_to(np.uint8(0), size) for size in sizes]
+    apart, together = Press(block_elements=most), Press(block_elements=most)
+    for press in (apart, together):
+        press.output.few_bytes = few_bytes
+    apart.add(*elements)
+    together.output.fresh += elements
+    together.output.settle()
+    assert [(made.first, made.count) for made in together.posted] == [(made.first, made.count) for made in apart.posted]
+
+
+def test_images_are_put_into_a_block_together() -> None:
+    """A block that goes on beyond the bytes of small elements is no reason to look at each of them by itself."""
+    press, asked = Press(), []
+    press.output.few_bytes = 2 * FEW_BYTES
+    builder = press.output._lanes[0].builder
+    extend = builder.extend
+    builder.extend = lambda *arguments: asked.append(0) or extend(*arguments)
+    press.output.fresh += [np.zeros(150_000, np.uint8)] * (FEW_ELEMENTS - 1)
+    press.output.settle()
+    assert (builder.count, press.posted) == (FEW_ELEMENTS - 1, [])
+    assert builder.nbytes > BLOCK_BYTES
+    assert len(asked) <= 2  # the first element begins the block
+
+
+def test_another_structure_begins_another_block() -> None:
+    """What does not fit into the block in the making is the first of the next one."""
+    press = Press()
+    press.add(1, {"x": 2}, {"x": 3})
+    press.output.hand_over()
+    assert press.blocks == [(0, 0, [1]), (0, 1, [{"x": 2}, {"x": 3}])]
+
+
+def test_an_error_stands_in_its_place() -> None:
+    """It is a block of its own, between those that were made before and after."""
+    press = Press()
+    press.add(1, KeyError("two"), 3)
+    press.output.hand_over()
+    (_, _, one), (_, at, two), (_, after, three) = press.blocks
+    assert (one, at, after, three) == ([1], 1, 2, [3])
+    assert "two" in two[0]
+
+
+def test_what_cannot_travel_is_an_error() -> None:
+    """An element that no block takes fails alone."""
+    press = Press()
+    press.add(1, {(1, 2): 3}, 4)
+    press.output.hand_over()
+    found = press.blocks
+    assert [(at, len(elements)) for _, at, elements in found] == [(0, 1), (1, 1), (2, 1)]
+    assert found[2][2] == [4]
+
+
+def test_what_others_have_is_made_and_not_handed_over() -> None:
+    """Numbers to be skipped are counted; a block never spans them."""
+    press = Press(skip=((1, 3),))
+    press.add(0, 1, 2, 3)
+    press.output.hand_over()
+    assert press.blocks == [(0, 0, [0]), (0, 3, [3])]
+
+
+def test_a_round_has_an_element_for_each_lane() -> None:
+    """Elements are dealt in turn and numbered by rounds; a round that is not full stays here."""
+    press = Press(num_consumers=3, finite="drop")
+    press.add(*range(8))
+    press.output.hand_over()
+    assert press.blocks == [(0, 0, [0, 3]), (1, 0, [1, 4]), (2, 0, [2, 5])]
+    assert press.output.number == 2
+    assert press.output.end() == 2
+    assert press.blocks == []
+
+
+def test_a_wish_is_granted_with_the_next_round() -> None:
+    """Whoever waits gets it as soon as it is full, and so does everybody else."""
+    press = Press(num_consumers=2, finite="drop")
+    press.output.flush()
+    press.add(0)
+    assert press.blocks == []
+    press.add(1)
+    assert press.blocks == [(0, 0, [0]), (1, 0, [1])]
+
+
+def test_what_a_consumer_has_behind_it_is_left_out() -> None:
+    """After a change of host each lane begins where its consumer lacks something."""
+    press = Press(num_consumers=2, finite="drop", passed=(2, 1), skip=((0, 1),))
+    press.add(*range(6))
+    press.output.hand_over()
+    assert press.blocks == [(0, 2, [4]), (1, 1, [3, 5])]
+
+
+@pytest.mark.parametrize(("left", "padded"), [([7], [7, 7, 7]), ([7, 8], [7, 8, 7]), ([], None)])
+def test_a_last_round_is_filled_with_its_own_elements(left: list[int], padded: list[int] | None) -> None:
+    """They are repeated in their order; without any there is no further round."""
+    press = Press(num_consumers=3, finite="pad")
+    press.add(*left)
+    assert press.output.end() == 0
+    press.output.hand_over()
+    assert press.blocks == ([] if padded is None else [(lane, 0, [x]) for lane, x in enumerate(padded)])
+
+
+def test_an_end_without_a_rule_is_an_error_for_everybody() -> None:
+    """All consumers get it in the same round, behind the last full one."""
+    press = Press(num_consumers=2)
+    press.add(0, 1, 2)
+    assert press.output.end() == 0
+    press.output.hand_over()
+    failures = [decode_failure(one.failure) for one in press.posted if one.failure]
+    assert [(one.lane, one.first) for one in press.posted if one.failure] == [(0, 1), (1, 1)]
+    for failure in failures:
+        assert isinstance(failure, FailedPreconditionError)
+        assert "Encountered end of sequence on a round-robin read iterator, after 1 rounds of 2" in str(failure)
+
+
+def test_an_error_for_everybody_takes_the_next_round() -> None:
+    """What was left of a round that was not full goes with it."""
+    press = Press(num_consumers=2, finite="pad")
+    press.add(0, 1, 2)
+    press.output.fail_all(ValueError("no"))
+    assert [(lane, at) for lane, at, _ in press.blocks] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert (press.output.number, press.output.end()) == (2, 0)
+
+
+def test_elements_may_be_handed_over_as_they_are() -> None:
+    """Within one process nothing is encoded."""
+    press = Press(by_reference=True)
+    element = object()
+    press.add(element)
+    press.output.hand_over()
+    [made] = press.posted
+    assert list(made.frames.elements()) == [element]
+
+
+def test_elements_go_on_behind_a_leap() -> None:
+    """What was collected before is handed over under its own numbers; a leap may only pass what nobody needs."""
+    press = Press(skip=((0, 3), (5, 9)))
+    assert [press.output.may_leap(number) for number in (3, 4)] == [True, False]
+    press.output.leap(3)
+    press.add(3, 4)
+    assert press.output.may_leap(8)
+    press.output.leap(8)
+    press.add(8, 9)
+    press.output.hand_over()
+    assert press.blocks == [(0, 3, [3, 4]), (0, 9, [9])]
+
+
+def test_nothing_leaps_in_the_middle_of_a_round() -> None:
+    """The elements of a round that has begun would stand before those of another one."""
+    press = Press(skip=((0, 3),), num_consumers=2)
+    press.add(0)
+    assert not press.output.may_leap(2)
+    press.add(1)
+    assert press.output.may_leap(2)
+
+
+# --- elements that are made in runs
+
+
+def test_fresh_elements_are_handed_over_to_who_waits() -> None:
+    """Also those that the pipeline, which is making the next one, has not looked at itself."""
+    press = Press()
+    press.output.fresh += [1, 2, 3]
+    assert press.output.number == 3
+    press.output.flush()
+    assert press.blocks == [(0, 0, [1, 2, 3])]
+    assert press.output.number == 3
+
+
+def test_who_waits_gets_the_next_element_of_a_run() -> None:
+    """The pipeline is told to look up, and when it settles, what there is goes out."""
+    press = Press()
+    press.output.flush()
+    assert press.output.hungry
+    press.output.fresh.append(7)
+    press.output.settle()
+    assert press.blocks == [(0, 0, [7])]
+    press.output.fresh.append(8)
+    press.output.settle()
+    assert press.blocks == []
+
+
+class Nosy:
+    """An object whose pickling takes so long that the worker's loop wants everything meanwhile."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._output.hand_over()
+        return (str, ("pickled",))
+
+
+def test_nobody_overtakes_an_element_that_is_looked_at() -> None:
+    """While an object is pickled, the loop gets what was before it, and nothing of what is behind."""
+    press = Press()
+    press.output.fresh += [1, 2, Nosy(press.output), 4, 5]
+    press.output.settle()
+    press.output.hand_over()
+    assert press.blocks == [(0, 0, [1, 2]), (0, 2, ["pickled"]), (0, 3, [4, 5])]
+
+
+class Shy(dict[str, int]):
+    """What raises when it is looked at."""
+
+    def values(self) -> Any:
+        raise SystemExit("do not look")
+
+    items = values
+
+
+@pytest.mark.parametrize("by_reference", [False, True])
+def test_who_raises_when_it_is_looked_at_is_an_error_in_its_place(by_reference: bool) -> None:
+    """The loop that wants everything is not disturbed by it, and nothing behind it is lost or comes twice."""
+    press = Press(by_reference=by_reference)
+    press.output.fresh += [{"x": 1}, Shy(x=2), {"x": 3}]
+    press.output.flush()
+    press.output.settle()
+    press.output.hand_over()
+    if by_reference:
+        assert sum(made.count for made in press.posted) == 3
+    else:
+        text = "SystemExit: do not look (element 1 of its task, on worker worker)"
+        assert press.blocks == [(0, 0, [{"x": 1}]), (0, 1, [text]), (0, 2, [{"x": 3}])]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([1, 2.5, "text", np.int64(3), "error", "object"]), max_size=6), max_size=8),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=3),
+    st.integers(1, 5),
+    st.randoms(use_true_random=False),
+)
+def test_each_element_that_is_needed_comes_once_and_in_order(
+    runs: list[list[Any]], skip: list[tuple[int, int]], most: int, random: Random
+) -> None:
+    """Whatever they are, however they are made and whenever somebody wants them, with their own numbers."""
+    press = Press(skip=tuple(skip), block_elements=most)
+    expected: list[Any] = []
+    for run in runs:
+        for element in run:
+            if element == "error":
+                press.output.fail(ValueError("bad"))
+            else:
+                press.output.fresh.append({1} if element == "object" else element)
+            expected.append({1} if element == "object" else element)
+            if random.random() < 0.5:
+                random.choice([press.output.flush, press.output.hand_over])()
+        press.output.settle()
+    press.output.hand_over()
+    found = {first + at: one for _, first, elements in press.blocks for at, one in enumerate(elements)}
+    needed = [number for number in range(len(expected)) if not any(a <= number < b for a, b in skip)]
+    assert list(found) == needed
+    for number in needed:
+        told = "ValueError: bad (element" if expected[number] == "error" else None
+        assert found[number].startswith(told) if told else found[number] == expected[number]
+    assert press.output.number == len(expected)
+
+
+def test_a_block_of_a_save_ends_where_its_chunk_is_full() -> None:
+    """Chunks consist of whole blocks: with the element that fills it, a small chunk is handed over."""
+    press = Press(save_path="/saved", window=100)
+    press.add(*[np.zeros(5)] * 5)
+    press.output.hand_over()
+    assert [sum(element.nbytes for element in elements) for _, _, elements in press.blocks] == [120, 80]

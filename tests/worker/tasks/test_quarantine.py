@@ -1,0 +1,66 @@
+"""Facts about what a worker tells of elements that its pipelines left out."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+import pytest
+
+from zmqdata.iterators.watching import LeftOut
+from zmqdata.worker.tasks.quarantine import KEPT, SHOWN, TaskQuarantine
+
+
+def left_out(number: int, split: tuple[int, int] | None = None, text: str = "Traceback: ...\n") -> LeftOut:
+    return LeftOut(number, "map(parse) at train.py:12", "ValueError: bad", text, split)
+
+
+def filled(count: int) -> TaskQuarantine:
+    quarantine = TaskQuarantine(3)
+    for number in range(count):
+        quarantine.append(left_out(number, (number, number + 1)))
+    return quarantine
+
+
+def test_the_first_is_told_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """Task, element, place in the user's code, split, error and traceback are in one warning."""
+    filled(1)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        "task 3 leaves out element 0 of map(parse) at train.py:12 (split 0 to 1): ValueError: bad\nTraceback: ..."
+    )
+
+
+def test_many_are_told_by_powers_of_ten(caplog: pytest.LogCaptureFixture) -> None:
+    """A million bad elements are seven lines, and one at the end."""
+    quarantine = filled(1234)
+    quarantine.end()
+    texts = [record.getMessage() for record in caplog.records]
+    assert [text.partition(",")[0] for text in texts[1:4]] == [
+        f"task 3 has left out {count} elements" for count in (10, 100, 1000)
+    ]
+    assert "the newest is element 999 " in texts[3]
+    assert texts[4:] == ["task 3 has ended and left out 1234 elements"]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_the_end_repeats_nothing(caplog: pytest.LogCaptureFixture, count: int) -> None:
+    """Where all is told there is no last line."""
+    filled(count).end()
+    assert len(caplog.records) == count
+
+
+def test_what_is_shown() -> None:
+    """The number of all, and the newest ones first."""
+    shown = filled(KEPT + 100).shown()
+    assert shown["left_out"] == KEPT + 100
+    assert [one["number"] for one in shown["quarantine"]] == [*range(KEPT + 99, KEPT + 99 - SHOWN, -1)]
+    assert shown["quarantine"][0]["split"] == (KEPT + 99, KEPT + 100)
+
+
+def test_any_text_can_be_shown() -> None:
+    """Also names of files that are no text."""
+    quarantine = TaskQuarantine(3)
+    quarantine.append(left_out(0, text="no \udcff"))
+    assert msgspec.json.decode(msgspec.json.encode(quarantine.shown()))["quarantine"][0]["traceback"] == "no \\udcff"

@@ -1,0 +1,148 @@
+"""Facts about the worker's files of saves: chunks are written in order, described, and removed when not wanted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqdata.blocks import BlockBuilder, EncodedBlock
+from zmqdata.chunks import ChunkReader
+from zmqdata.commands import saves as s
+from zmqdata.manifests import Chunk, uncommitted_path
+from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
+from zmqdata.specs import TensorSpec, decode_spec
+from zmqdata.worker.chunks import ChunkWriter, Specs
+
+KEY = (1, 2)
+
+
+class Desk:
+    """A chunk writer and what it has said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder)
+        self.said: Queue[Any] = Queue()
+        self.writer = ChunkWriter(self.said.put)
+        self.writer.begin(KEY, self.path, 3)
+
+    def write(self, chunk: int, *elements: Any, key: tuple[int, int] = KEY) -> None:
+        block = built(*elements)
+        self.writer.write(s.WriteBlock(*key, chunk, block.nbytes, block.meta, block.frames))
+
+    def close_chunk(self, chunk: int, stop: int) -> None:
+        self.writer.close_chunk(s.CloseChunk(*KEY, chunk, stop))
+
+    def next(self) -> Any:
+        return self.said.get(timeout=10)
+
+    def file(self, chunk: int) -> Path:
+        return Path(uncommitted_path(self.path, 3, 2, chunk))
+
+
+def built(*elements: Any) -> EncodedBlock:
+    builder = BlockBuilder()
+    for element in elements:
+        assert builder.add(element)
+    return builder.build()
+
+
+def specs_of(*blocks: EncodedBlock) -> Any:
+    specs = Specs()
+    for block in blocks:
+        specs.add(block.meta, block.frames)
+    return specs.spec
+
+
+def test_blocks_become_a_chunk(tmp_path: Path) -> None:
+    """Each block is answered; the closed chunk has all elements, and its size and spec are told."""
+    desk = Desk(tmp_path)
+    desk.write(4, np.int64(1), np.int64(2))
+    desk.write(4, np.int64(3))
+    desk.close_chunk(4, 7)
+    assert [desk.next(), desk.next()] == [s.BlockWritten(*KEY, 16), s.BlockWritten(*KEY, 8)]
+    closed = desk.next()
+    assert (closed.chunk, closed.stop, closed.size) == (4, 7, desk.file(4).stat().st_size)
+    assert decode_spec(closed.spec) == TensorSpec((), np.int64)
+    reader = ChunkReader(str(desk.file(4).parent), [Chunk(desk.file(4).name, 3, closed.size)])
+    assert [int(x) for x in reader] == [1, 2, 3]
+    desk.writer.close(10)
+
+
+def test_an_attempt_that_is_stopped_leaves_no_open_chunk(tmp_path: Path) -> None:
+    """What is open is removed and no more is written; closed chunks, which may count already, stay."""
+    desk = Desk(tmp_path)
+    desk.write(0, np.int64(1))
+    desk.close_chunk(0, 1)
+    desk.write(1, np.int64(2))
+    desk.writer.stop(KEY)
+    desk.write(1, np.int64(3))
+    desk.writer.close(10)
+    assert [path.name for path in desk.file(0).parent.iterdir()] == [desk.file(0).name]
+    assert desk.said.qsize() == 3
+
+
+def test_the_end_of_a_worker_leaves_no_open_chunk(tmp_path: Path) -> None:
+    """What is open when the worker ends is removed."""
+    desk = Desk(tmp_path)
+    desk.write(0, np.int64(1))
+    desk.writer.close(10)
+    assert not desk.file(0).exists()
+
+
+def test_a_writer_that_never_wrote_ends_at_once(tmp_path: Path) -> None:
+    """Without a task that is saved there is no thread."""
+    ChunkWriter(print).close(0)
+
+
+def test_a_chunk_that_can_not_be_written_is_told(tmp_path: Path) -> None:
+    """What the file system says is told once; nothing more is written for the task."""
+    desk = Desk(tmp_path)
+    (tmp_path / "streams").touch()
+    desk.write(0, np.int64(1))
+    failed = desk.next()
+    assert (type(failed), failed.error) == (s.WriteFailed, "UnavailableError")
+    assert "NotADirectoryError" in failed.text or "FileExistsError" in failed.text
+    desk.write(0, np.int64(2))
+    desk.writer.close(10)
+    assert desk.said.empty()
+
+
+def test_elements_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
+    """One chunk cannot hold elements of different dtypes: nobody could say what its elements look like."""
+    desk = Desk(tmp_path)
+    desk.write(0, np.int64(1))
+    desk.write(0, np.float32(1))
+    desk.next()
+    failed = desk.next()
+    assert failed.error == "InvalidArgumentError"
+    assert failed.text.startswith(
+        "The elements of a saved dataset must have one structure, but there are elements of "
+        "TensorSpec(shape=(), dtype=int64) and of TensorSpec(shape=(), dtype=float32). Make nesting and dtypes equal"
+    )
+    desk.writer.close(10)
+
+
+def test_shapes_that_differ_are_found_in_every_element() -> None:
+    """The spec admits arrays of any length that came, wherever they stand in a block."""
+    block = built(np.zeros(3), np.zeros(3), np.zeros(5))
+    assert specs_of(block) == TensorSpec((None,), np.float64)
+    assert specs_of(built(np.zeros((2, 3))), built(np.zeros((4, 3)))) == TensorSpec((None, 3), np.float64)
+
+
+def test_text_needs_no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of blocks of text of any length one element is looked at, and of further blocks none."""
+    looked: list[Any] = []
+    monkeypatch.setattr("zmqdata.worker.chunks.spec_of", lambda element: looked.append(element) or "spec")
+    assert specs_of(built("a", "bcd"), built("", "x" * 99, "y")) == "spec"
+    assert looked == ["a"]
+
+
+def test_ragged_tensors_keep_their_spec() -> None:
+    """Rows of differing length are ragged in the spec, too."""
+    found = specs_of(built(RaggedTensor.from_rows([[1, 2], [3]]), RaggedTensor.from_rows([[1], [4, 5], [2]])))
+    assert isinstance(found, RaggedTensorSpec)
+    assert found.shape == (None, None)

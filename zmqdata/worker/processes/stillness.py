@@ -1,0 +1,53 @@
+"""For how long a pipeline has been at the same thing: what to look at now and then to find what is stuck.
+
+A task that waits, for splits, for credit or for a reader, is at nothing. Whether it must end is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zmqdata.worker.processes.crumbs import IDLE, Note
+
+
+class Stillness:
+    """Remembers since when each note has been what it is.
+
+    A call is still while its number is the same. A task as a whole is, while it makes the same element, waits for no
+    splits, and none of its calls begins or ends.
+
+    Example:
+        >>> from zmqdata.worker.processes.crumbs import NUMBER, CrumbFile
+        >>> crumbs, stillness = CrumbFile(), Stillness()
+        >>> crumbs.cells[crumbs.open((4000, 1), "0", "map(f)") + NUMBER] = 17
+        >>> [stillness.look(now, crumbs.notes())[0][1] for now in (1.0, 2.5)]
+        [0.0, 1.5]
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[int, tuple[object, float]] = {}
+
+    def look(self, now: float, notes: Sequence[Note]) -> list[tuple[Note, float]]:
+        """What is active, and for how many seconds it has been seen like this."""
+        calls: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for note in notes:
+            if note.place:
+                calls.setdefault(note.key, []).append((note.serial, note.number))
+        found: dict[int, tuple[object, float]] = {}
+        still = []
+        for note in notes:
+            inner = () if note.place else tuple(calls.get(note.key, ()))
+            seen = (note.number, note.waiting, inner)
+            before = self._since.get(note.serial)
+            since = before[1] if before is not None and before[0] == seen else now
+            found[note.serial] = (seen, since)
+            if note.is_active and all(number == IDLE for _, number in inner):
+                still.append((note, now - since))
+        self._since = found
+        return still
+
+
+def overdue(still: Sequence[tuple[Note, float]], notes: Sequence[Note]) -> list[Note]:
+    """What has not moved for longer than the time-out of its task."""
+    limits = {note.key: note.timeout for note in notes if not note.place}
+    return [note for note, seconds in still if 0 < limits.get(note.key, 0.0) <= seconds]

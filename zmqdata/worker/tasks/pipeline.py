@@ -1,0 +1,55 @@
+"""What a task's pipeline is made from: the pack that the dispatcher sent, and the context that it runs in."""
+
+from __future__ import annotations
+
+import hashlib
+
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.iterators import Context
+from zmqdata.iterators.deciding import Deciding
+from zmqdata.messages import TaskDefinition
+from zmqdata.nodes import Node, Options
+from zmqdata.pipelines import FindPart, PackedPipeline, open_pipeline
+from zmqdata.splits import SplitProvider
+from zmqdata.transport.folders import own_folder
+from zmqdata.worker.tasks.quarantine import TaskQuarantine
+from zmqdata.worker.tasks.watch import TaskWatch
+
+
+def context_of(
+    definition: TaskDefinition,
+    providers: tuple[SplitProvider, ...] | None,
+    options: Options,
+    quarantine: TaskQuarantine,
+    watch: TaskWatch,
+    deciding: Deciding,
+) -> Context:
+    """What a task's pipeline runs in. It is the same for every attempt.
+
+    Nothing unseeded is the same in two iterations: ``fixed_seed`` is the task's. Copies (OFF) have nothing in common.
+    """
+    return Context(
+        seed=definition.seed,
+        fixed_seed=definition.seed,
+        shared_seed=None if providers is None else definition.iteration_seed,
+        iteration=definition.repetition,
+        providers=providers,
+        options=options,
+        quarantine=quarantine,
+        watch=watch,
+        deciding=deciding,
+    )
+
+
+def opened(encoded: bytes | memoryview, definition: TaskDefinition, find_part: FindPart) -> Node:
+    """The pipeline of a task.
+
+    Raises:
+        FailedPreconditionError: it is another one.
+    """
+    if hashlib.sha256(encoded).hexdigest() != definition.digest:
+        raise FailedPreconditionError(
+            "The dispatcher sent another pipeline than the one that was registered. Was its work folder changed?"
+        )
+    node: Node = open_pipeline(PackedPipeline.decode(encoded), find_part, own_folder())
+    return node
