@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zmqdata import errors as errors
     from zmqdata import testing as testing
-    from zmqdata.client.auditing import audit as audit
+    from zmqdata.client.admin import audit as audit
     from zmqdata.client.distribute import distribute as distribute
     from zmqdata.client.distribute import from_dataset_id as from_dataset_id
     from zmqdata.client.distribute import register_dataset as register_dataset
@@ -82,7 +82,7 @@ _HOMES = {
     "UNKNOWN_CARDINALITY": "zmqdata.specs",
     "WorkerConfig": "zmqdata.config",
     "WorkerServer": "zmqdata.worker.server",
-    "audit": "zmqdata.client.auditing",
+    "audit": "zmqdata.client.admin",
     "distribute": "zmqdata.client.distribute",
     "distributed_save": "zmqdata.client.saving",
     "drain": "zmqdata.client.draining",

@@ -153,7 +153,7 @@ def show_audit(chosen: argparse.Namespace) -> int:
     wanted = chosen_settings(DispatcherSettings, chosen)
     take_key(chosen)
     check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
-    from zmqdata.client.auditing import audit
+    from zmqdata.client.admin import audit
     from zmqdata.statustables import audit_tables
 
     return tell(audit(wanted.dispatcher_address, chosen.job, wanted.timeout), chosen.json, audit_tables)

@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 from zmqdata import messages as m
 from zmqdata.blocks import validate_compression
+from zmqdata.client.auto_placement import PlacedIterator, Placing
 from zmqdata.client.calls import check_timeout
 from zmqdata.client.decoding import check_spec_without_objects
+from zmqdata.client.iterator import ServiceIterator
 from zmqdata.client.options import CrossTrainerCache, ReadOptions, check_dataset_id, checked_options
-from zmqdata.client.placing import PlacedIterator, Placing
 from zmqdata.client.policies import ShardingPolicy
-from zmqdata.client.reader import ServiceIterator
 from zmqdata.client.registration import (
     Registration,
     agreed_spec,
@@ -23,7 +23,7 @@ from zmqdata.client.registration import (
     registration_of,
     spec_without_running,
 )
-from zmqdata.client.repeating import Repetitions
+from zmqdata.client.repetitions import Repetitions
 from zmqdata.core.client.decider import ConsumerProfile
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.arguments import optional_spec

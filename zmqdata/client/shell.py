@@ -19,15 +19,15 @@ import zmq
 
 from zmqdata import commands as c
 from zmqdata import wire
-from zmqdata.client import endings
+from zmqdata.client import lifetime
 from zmqdata.client.bookmarks import Bookmarks, ServiceBookmark, answer_of, check_has_places
 from zmqdata.client.calls import client_context
+from zmqdata.client.connections import Servers
 from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.deliveries import DeliveryQueue, Strides
 from zmqdata.client.delivery import Delivery, End
 from zmqdata.client.descriptors import Descriptors
 from zmqdata.client.memories import Memories
-from zmqdata.client.servers import Servers
 from zmqdata.core.client.decider import ConsumerCore, ConsumerProfile
 from zmqdata.errors import (
     DataServiceError,
@@ -398,7 +398,7 @@ class ReaderShell:
         for name in [*self._links, *self._handovers]:
             self._disconnect(c.DisconnectLink(name))
         self.servers.close()
-        endings.abandoned.discard(self.loop)
+        lifetime.abandoned.discard(self.loop)
 
 
 def _left_out(element: LeftOutElement) -> LeftOut:

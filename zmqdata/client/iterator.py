@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from zmqdata.client import endings
-from zmqdata.client.auditing import audit_of_repetition
+from zmqdata.client import lifetime
+from zmqdata.client.admin import audit_of_repetition
 from zmqdata.client.bookmarks import ServiceBookmark
 from zmqdata.client.deliveries import Strides
 from zmqdata.client.delivery import Delivery, End
@@ -71,9 +71,9 @@ class ServiceIterator(ElementIterator):
         self._is_read = self._has_given = False
         self._strides = self._shell.strides
         self._shell.loop.start()
-        self._finalizer = weakref.finalize(self, endings.abandon, self._shell, self._pid)
+        self._finalizer = weakref.finalize(self, lifetime.abandon, self._shell, self._pid)
         self._finalizer.atexit = False  # then close() waits for the goodbye
-        endings.alive.add(self)
+        lifetime.alive.add(self)
 
     def _begin_late(self) -> None:
         if self._finalizer is not None:
@@ -214,8 +214,8 @@ class ServiceIterator(ElementIterator):
             self._shell.ask_to_close()
             self._shell.queue.wake()
             self._finalizer.detach()
-            if not self._shell.loop.join(endings.GOODBYE):
-                endings.abandoned.add(self._shell.loop)  # its last report has not been taken yet
+            if not self._shell.loop.join(lifetime.GOODBYE):
+                lifetime.abandoned.add(self._shell.loop)  # its last report has not been taken yet
 
     def audit(self) -> dict[str, Any]:
         """What became of the splits and elements of this repetition of the job, as ``zmqdata.audit`` tells it.

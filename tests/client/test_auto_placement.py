@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from zmqdata import CrossTrainerCache, Dataset, ShardingPolicy, distribute
+from zmqdata.client.auto_placement import Placement, Placing, shipping_cost
 from zmqdata.client.distribute import DataServiceDataset
-from zmqdata.client.placing import Placement, Placing, shipping_cost
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.testing.clock import Clock
 
@@ -120,7 +120,7 @@ def test_of_large_elements_one_is_packed(monkeypatch: pytest.MonkeyPatch) -> Non
         packed.append(len(elements))
         return shipping_cost(elements, *others)
 
-    monkeypatch.setattr("zmqdata.client.placing.shipping_cost", counted)
+    monkeypatch.setattr("zmqdata.client.auto_placement.shipping_cost", counted)
     assert decided(Dataset.range(9).map(large), Clock()).local
     assert (len(made), packed) == (2, [1])
 
