@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from zmqdata.cli import worker_arguments
-from zmqdata.commandline import chosen_settings
-from zmqdata.config import WorkerConfig
+from zmqdata.cli.commands import worker_arguments
+from zmqdata.cli.options import chosen_settings
+from zmqdata.config.dispatcher import WorkerConfig
 from zmqdata.worker.processes.options import ProcessSettings
 from zmqdata.worker.processes.supervisor import child_configs
 

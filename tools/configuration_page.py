@@ -11,10 +11,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from zmqdata.asking import StatusSettings
-from zmqdata.commandline import LogSettings
-from zmqdata.config import DispatcherConfig, WorkerConfig
-from zmqdata.settings import declaration_of, default_of, flag_of, variable_of
+from zmqdata.cli.asking import StatusSettings
+from zmqdata.cli.options import LogSettings
+from zmqdata.config.dispatcher import DispatcherConfig, WorkerConfig
+from zmqdata.config.settings import declaration_of, default_of, flag_of, variable_of
 from zmqdata.worker.processes.options import ProcessSettings
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"

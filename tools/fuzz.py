@@ -39,7 +39,7 @@ with watched:
     import msgspec
     import numpy as np
 
-    from zmqdata import chunks, journal, manifests, specs, wire
+    from zmqdata import journal, wire
     from zmqdata import messages as m
     from zmqdata import updates as u
     from zmqdata.blocks import BlockBuilder, whole
@@ -48,6 +48,8 @@ with watched:
     from zmqdata.core.dispatcher import checkpoints
     from zmqdata.core.dispatcher.state.state import DispatcherState
     from zmqdata.dataset import Dataset, resuming
+    from zmqdata.elements import specs
+    from zmqdata.elements.ragged import RaggedTensor
     from zmqdata.errors import (
         DataLossError,
         FailedPreconditionError,
@@ -55,10 +57,10 @@ with watched:
         PipelineError,
         ProtocolError,
     )
-    from zmqdata.failures import decode_failure, encode_failure
+    from zmqdata.failures.codec import decode_failure, encode_failure
     from zmqdata.iterators import UNFIT
-    from zmqdata.ragged import RaggedTensor
     from zmqdata.splits import IndexSplits, Split
+    from zmqdata.storage import chunks, manifests
     from zmqdata.transport import keys
 
 MOST_MEGABYTES = 256

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from zmqdata.client.policies import ShardingPolicy as ShardingPolicy
     from zmqdata.client.saving import distributed_save as distributed_save
     from zmqdata.cluster.local import LocalCluster as LocalCluster
-    from zmqdata.config import DispatcherConfig as DispatcherConfig
-    from zmqdata.config import WorkerConfig as WorkerConfig
+    from zmqdata.config.dispatcher import DispatcherConfig as DispatcherConfig
+    from zmqdata.config.dispatcher import WorkerConfig as WorkerConfig
     from zmqdata.dataset import SHARD_HINT as SHARD_HINT
     from zmqdata.dataset import AutoShardPolicy as AutoShardPolicy
     from zmqdata.dataset import CsvDataset as CsvDataset
@@ -43,44 +43,44 @@ if TYPE_CHECKING:
     from zmqdata.dataset import TFRecordDataset as TFRecordDataset
     from zmqdata.dataset import set_random_seed as set_random_seed
     from zmqdata.dispatcher.server import DispatchServer as DispatchServer
-    from zmqdata.ragged import RaggedTensor as RaggedTensor
-    from zmqdata.ragged import RaggedTensorSpec as RaggedTensorSpec
-    from zmqdata.records import TFRecordWriter as TFRecordWriter
-    from zmqdata.specs import AUTOTUNE as AUTOTUNE
-    from zmqdata.specs import INFINITE_CARDINALITY as INFINITE_CARDINALITY
-    from zmqdata.specs import UNKNOWN_CARDINALITY as UNKNOWN_CARDINALITY
-    from zmqdata.specs import DatasetSpec as DatasetSpec
-    from zmqdata.specs import TensorSpec as TensorSpec
+    from zmqdata.elements.ragged import RaggedTensor as RaggedTensor
+    from zmqdata.elements.ragged import RaggedTensorSpec as RaggedTensorSpec
+    from zmqdata.elements.specs import AUTOTUNE as AUTOTUNE
+    from zmqdata.elements.specs import INFINITE_CARDINALITY as INFINITE_CARDINALITY
+    from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN_CARDINALITY
+    from zmqdata.elements.specs import DatasetSpec as DatasetSpec
+    from zmqdata.elements.specs import TensorSpec as TensorSpec
+    from zmqdata.storage.records import TFRecordWriter as TFRecordWriter
     from zmqdata.transport.keychoice import use_key_file as use_key_file
     from zmqdata.worker.server import WorkerServer as WorkerServer
 
 _HOMES = {
-    "AUTOTUNE": "zmqdata.specs",
+    "AUTOTUNE": "zmqdata.elements.specs",
     "AutoShardPolicy": "zmqdata.dataset",
     "CrossTrainerCache": "zmqdata.client.options",
     "CsvDataset": "zmqdata.dataset",
     "Dataset": "zmqdata.dataset",
     "DatasetIterator": "zmqdata.dataset",
-    "DatasetSpec": "zmqdata.specs",
+    "DatasetSpec": "zmqdata.elements.specs",
     "DispatchServer": "zmqdata.dispatcher.server",
-    "DispatcherConfig": "zmqdata.config",
+    "DispatcherConfig": "zmqdata.config.dispatcher",
     "ExternalStatePolicy": "zmqdata.dataset",
     "FixedLengthRecordDataset": "zmqdata.dataset",
-    "INFINITE_CARDINALITY": "zmqdata.specs",
+    "INFINITE_CARDINALITY": "zmqdata.elements.specs",
     "LocalCluster": "zmqdata.cluster.local",
     "Options": "zmqdata.dataset",
-    "RaggedTensor": "zmqdata.ragged",
-    "RaggedTensorSpec": "zmqdata.ragged",
+    "RaggedTensor": "zmqdata.elements.ragged",
+    "RaggedTensorSpec": "zmqdata.elements.ragged",
     "Reducer": "zmqdata.dataset",
     "SHARD_HINT": "zmqdata.dataset",
     "ShardingPolicy": "zmqdata.client.policies",
     "SqlDataset": "zmqdata.dataset",
     "TFRecordDataset": "zmqdata.dataset",
-    "TFRecordWriter": "zmqdata.records",
-    "TensorSpec": "zmqdata.specs",
+    "TFRecordWriter": "zmqdata.storage.records",
+    "TensorSpec": "zmqdata.elements.specs",
     "TextLineDataset": "zmqdata.dataset",
-    "UNKNOWN_CARDINALITY": "zmqdata.specs",
-    "WorkerConfig": "zmqdata.config",
+    "UNKNOWN_CARDINALITY": "zmqdata.elements.specs",
+    "WorkerConfig": "zmqdata.config.dispatcher",
     "WorkerServer": "zmqdata.worker.server",
     "audit": "zmqdata.client.admin",
     "distribute": "zmqdata.client.distribute",

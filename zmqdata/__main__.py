@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from zmqdata.cli import main
+from zmqdata.cli.commands import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], "python -m zmqdata"))

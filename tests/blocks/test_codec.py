@@ -30,8 +30,8 @@ from zmqdata.blocks import (
 from zmqdata.blocks.codec import MAX_ELEMENT_BYTES
 from zmqdata.blocks.columns import COPY_BELOW, Column
 from zmqdata.blocks.structures import DictOf, Leaf, Node, TupleOf
+from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import ObjectsRefusedError, ProtocolError
-from zmqdata.ragged import RaggedTensor
 
 
 class Pair(NamedTuple):

@@ -13,7 +13,7 @@ from tests.blocks.samples import Colour, Example, NamedPoint, Point, Slotted
 from zmqdata.blocks.flattening import describe_element, transposer
 from zmqdata.blocks.objects import Pickled
 from zmqdata.blocks.structures import DictOf, Leaf, Structure, TupleOf, assemble
-from zmqdata.ragged import RaggedTensor
+from zmqdata.elements.ragged import RaggedTensor
 
 
 def again(element: object) -> Any:

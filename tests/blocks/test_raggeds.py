@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from zmqdata.blocks import CODECS, BlockBuilder, Structure, decode_block
 from zmqdata.blocks.raggeds import check_ragged
 from zmqdata.blocks.structures import Leaf, RaggedOf, TupleOf
+from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import ProtocolError
-from zmqdata.ragged import RaggedTensor
 
 DTYPES = ["<i8", ">f4", "?", "<U3", "S2", "<M8[s]", "c8"]
 
@@ -89,7 +89,7 @@ def test_ragged_tensors_of_objects_are_objects() -> None:
     block = builder.build()
     (found,) = decode_block(block.meta, block.frames).elements()
     assert found["x"].equals(ragged)
-    with pytest.raises(TypeError, match=r"element\['x'\] is of type zmqdata.ragged.RaggedTensor, which does not"):
+    with pytest.raises(TypeError, match=r"element\['x'\] is of type zmqdata.elements.ragged.RaggedTensor, which"):
         BlockBuilder(allow_objects=False).add({"x": ragged})
 
 

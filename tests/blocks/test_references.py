@@ -11,7 +11,7 @@ import pytest
 
 from zmqdata.blocks.codec import BlockBuilder
 from zmqdata.blocks.references import MAX_ELEMENTS, ReferenceBuilder, copied, size_of
-from zmqdata.ragged import RaggedTensor
+from zmqdata.elements.ragged import RaggedTensor
 
 
 def test_a_block_has_the_very_elements() -> None:

@@ -21,8 +21,8 @@ from zmqdata.blocks.structures import (
     assemble,
     resolve_class,
 )
+from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import ProtocolError
-from zmqdata.ragged import RaggedTensor
 
 
 def test_empty_nestings_have_as_many_elements_as_told() -> None:

@@ -16,6 +16,7 @@ from zmqdata import messages, wire
 from zmqdata.blocks import BlockBuilder, DecodedBlock
 from zmqdata.client.decoding import CORRUPT_LIMIT, check_spec_without_objects, decode_message, hopeless
 from zmqdata.commands import Finish
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import (
     FailedPreconditionError,
     MissingClassError,
@@ -23,8 +24,7 @@ from zmqdata.errors import (
     PipelineError,
     ProtocolError,
 )
-from zmqdata.failures import encode_failure
-from zmqdata.specs import TensorSpec
+from zmqdata.failures.codec import encode_failure
 from zmqdata.transport.memory import MappedMemory, SharedMemory
 
 

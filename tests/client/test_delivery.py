@@ -9,7 +9,7 @@ import pytest
 from zmqdata.client.delivery import Delivery, End
 from zmqdata.commands import Deliver, Finish, HandedOut
 from zmqdata.errors import DataServiceError, FailedPreconditionError, PipelineError, UnavailableError
-from zmqdata.failures import encode_failure
+from zmqdata.failures.codec import encode_failure
 from zmqdata.messages import Block
 
 

@@ -38,8 +38,8 @@ from zmqdata.dataset.arguments import (
     several,
     sliceable,
 )
-from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
-from zmqdata.specs import AUTOTUNE, DatasetSpec, TensorSpec
+from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
+from zmqdata.elements.specs import AUTOTUNE, DatasetSpec, TensorSpec
 
 INT = TensorSpec((), "int64")
 

@@ -11,9 +11,9 @@ import pytest
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.batches import Batches
+from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
-from zmqdata.specs import TensorSpec
 
 
 def varying(*shape: int | None) -> Dataset:

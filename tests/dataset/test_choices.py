@@ -10,7 +10,7 @@ import pytest
 from zmqdata import nodes
 from zmqdata.dataset import Dataset, set_random_seed
 from zmqdata.dataset.seeds import _seeds
-from zmqdata.specs import INFINITE_CARDINALITY, TensorSpec
+from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec
 
 ONE, TWO = Dataset.range(4), Dataset.range(10, 14)
 ENDLESS = [ONE.repeat(), TWO.repeat()]

@@ -14,9 +14,9 @@ from tests.iterators.checks import outcomes
 from tests.iterators.kinds import kinds, sample_pipelines
 from zmqdata.dataset import Dataset, Options, TextLineDataset
 from zmqdata.dataset.describing import brief_spec
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.nodes import Node, every_node
-from zmqdata.specs import TensorSpec
 
 
 def test_the_drawing_runs_nothing() -> None:

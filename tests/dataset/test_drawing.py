@@ -11,7 +11,7 @@ import pytest
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.drawing import difference, parameter_line, parameter_lines, tree_lines
-from zmqdata.specs import TensorSpec
+from zmqdata.elements.specs import TensorSpec
 
 Point = namedtuple("Point", ["x"])
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from zmqdata.dataset import Dataset, Reducer
+from zmqdata.elements.specs import DatasetSpec, TensorSpec
 from zmqdata.pipelines import fingerprint, open_pipeline, pack_pipeline
-from zmqdata.specs import DatasetSpec, TensorSpec
 
 TEN = Dataset.range(10)
 COUNT = Reducer(lambda key: 0, lambda count, x: count + 1, lambda count: count)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from zmqdata.dataset import Dataset, profiling
+from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import PipelineError
-from zmqdata.specs import AUTOTUNE
 from zmqdata.testing import check_iterator
 from zmqdata.testing.clock import Clock
 

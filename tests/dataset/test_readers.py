@@ -17,11 +17,11 @@ from zmqdata.dataset import (
     TextLineDataset,
     TFRecordDataset,
 )
+from zmqdata.elements.specs import AUTOTUNE, TensorSpec
 from zmqdata.errors import InvalidArgumentError, UnimplementedError
 from zmqdata.nodes import split_sources
-from zmqdata.records import TFRecordWriter
-from zmqdata.specs import AUTOTUNE, TensorSpec
 from zmqdata.splits import IndexSplits
+from zmqdata.storage.records import TFRecordWriter
 
 
 def test_files_are_named_by_a_dataset_too(tmp_path: Path) -> None:

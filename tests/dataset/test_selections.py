@@ -10,9 +10,9 @@ import pytest
 
 from zmqdata import nodes
 from zmqdata.dataset import SHARD_HINT, Dataset, Options
+from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, PipelineError
 from zmqdata.iterators import make_iterator
-from zmqdata.specs import INFINITE_CARDINALITY, TensorSpec
 
 TEN = Dataset.range(10)
 DICTS = Dataset.from_tensor_slices({"a": [1, 2]})

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from zmqdata.dataset import Dataset
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.nodes import split_sources
-from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.splits import IndexSplits
 
 

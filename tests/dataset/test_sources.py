@@ -10,8 +10,8 @@ import pytest
 
 from tests.dataset.reading import ints
 from zmqdata.dataset import Dataset, TextLineDataset
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import NotFoundError
-from zmqdata.specs import TensorSpec
 
 
 @pytest.mark.parametrize(

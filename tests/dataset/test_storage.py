@@ -9,11 +9,19 @@ import numpy as np
 import pytest
 
 from zmqdata.dataset import Dataset
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, UnimplementedError
-from zmqdata.manifests import Manifest, SaveDescription, SaveError, begin_save, fail_save, finish_save, spec_text
 from zmqdata.nodes import LoadGrowing, split_sources
-from zmqdata.specs import TensorSpec
 from zmqdata.splits import IndexSplits
+from zmqdata.storage.manifests import (
+    Manifest,
+    SaveDescription,
+    SaveError,
+    begin_save,
+    fail_save,
+    finish_save,
+    spec_text,
+)
 
 RUNNING = SaveDescription("run", "lz4", spec_text(TensorSpec((), np.int64)), 3)
 

@@ -15,8 +15,8 @@ import pytest
 from tests.dataset.reading import ints
 from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
+from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import PipelineError
-from zmqdata.specs import AUTOTUNE, INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
 
 
 @pytest.mark.parametrize(

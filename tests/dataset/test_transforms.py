@@ -12,8 +12,8 @@ from tests.dataset.reading import ints
 from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH
+from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import PipelineError, UnimplementedError
-from zmqdata.specs import AUTOTUNE, UNKNOWN_CARDINALITY, TensorSpec
 
 
 @pytest.mark.parametrize(

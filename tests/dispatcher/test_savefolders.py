@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from zmqdata.cli.save_progress import progress_of
 from zmqdata.commands import saves as s
 from zmqdata.dispatcher import savefolders
 from zmqdata.dispatcher.savefolders import SaveFolders, check_save, prepare_save, publish_chunk, write_marker
-from zmqdata.manifests import chunk_path, is_done, read_manifest, read_save, read_save_error, uncommitted_path
-from zmqdata.savestatus import progress_of
-from zmqdata.specs import TensorSpec, encode_spec
+from zmqdata.elements.specs import TensorSpec, encode_spec
+from zmqdata.storage.manifests import chunk_path, is_done, read_manifest, read_save, read_save_error, uncommitted_path
 
 SPEC = encode_spec(TensorSpec((), np.int64))
 ONE = s.SaveChunk(0, 0, 1, 0, 5, 4)

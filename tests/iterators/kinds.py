@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata.chunks import ChunkWriter
 from zmqdata.client.distribute import DataServiceDataset
 from zmqdata.dataset import (
     CsvDataset,
@@ -28,10 +27,11 @@ from zmqdata.dataset import (
     TextLineDataset,
     TFRecordDataset,
 )
-from zmqdata.manifests import Chunk, Manifest, SaveDescription, begin_save, chunk_path, finish_save
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.nodes import AssertCardinality, Cache, Elements, LoadGrowing, Node, Snapshot, StaticShard, every_node
-from zmqdata.records import TFRecordWriter
-from zmqdata.specs import TensorSpec
+from zmqdata.storage.chunks import ChunkWriter
+from zmqdata.storage.manifests import Chunk, Manifest, SaveDescription, begin_save, chunk_path, finish_save
+from zmqdata.storage.records import TFRecordWriter
 
 Make = Callable[[int], Dataset]
 Step = Callable[[int], Callable[[Dataset], Dataset]]

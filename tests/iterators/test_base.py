@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from tests.iterators.checks import LedgerProvider, plain
 from zmqdata import nodes
+from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, ElementIterator, as_element, failure, input_iterator, make_iterator, mixed_seed
 from zmqdata.iterators.base import NO_STATE, Bookmark, Restoring, call, holds_no_state, is_end, plain_state
 from zmqdata.nodes import Node, Range
-from zmqdata.ragged import RaggedTensor
 
 Point = namedtuple("Point", ["x", "y"])
 

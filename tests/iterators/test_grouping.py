@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.iterators.checks import check_restore, plain, provided
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
+from zmqdata.elements.specs import DatasetSpec, TensorSpec
 from zmqdata.errors import PipelineError
 from zmqdata.iterators import Context, infer_spec, make_iterator
 from zmqdata.nodes import Node, Range
-from zmqdata.specs import DatasetSpec, TensorSpec
 
 INT = TensorSpec((), np.int64)
 

@@ -11,10 +11,10 @@ import pytest
 
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators import infer_spec, known_spec
 from zmqdata.nodes import Node, Range
-from zmqdata.specs import TensorSpec
 
 
 @dataclass

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, plain, provided, run
-from zmqdata import chunks, nodes
-from zmqdata.chunks import ChunkWriter
+from zmqdata import nodes
 from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, PipelineError
-from zmqdata.failures import encode_failure
+from zmqdata.failures.codec import encode_failure
 from zmqdata.iterators import Context, loading, make_iterator
-from zmqdata.manifests import (
+from zmqdata.storage import chunks
+from zmqdata.storage.chunks import ChunkWriter
+from zmqdata.storage.manifests import (
     Chunk,
     Manifest,
     SaveDescription,

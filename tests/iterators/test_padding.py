@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, plain, provided, run
 from zmqdata import nodes
+from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.padding import as_length, pad_stack
 from zmqdata.nodes import Node
-from zmqdata.ragged import RaggedTensor
-from zmqdata.specs import TensorSpec
 
 LENGTHS = st.lists(st.integers(0, 9), max_size=14)
 

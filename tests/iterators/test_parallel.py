@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, outcomes, plain, provided, run
 from zmqdata import nodes
+from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators import Context, make_iterator, parallel
 from zmqdata.nodes import Node, ParallelMap, Range
-from zmqdata.specs import AUTOTUNE
 
 DEADLINE = 10.0
 

@@ -15,9 +15,9 @@ from tests.iterators.checks import check_restore, provided, run
 from tests.iterators.test_parallel import DEADLINE, wait_until
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
+from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.nodes import Range
-from zmqdata.specs import AUTOTUNE
 
 
 def threads() -> list[str]:

@@ -15,10 +15,10 @@ import pytest
 
 from tests.iterators.checks import check_restore, plain, provided
 from zmqdata import nodes
+from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, make_iterator, prefetch
 from zmqdata.nodes import Node, Range
-from zmqdata.specs import AUTOTUNE
 
 DEADLINE = 10.0
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, plain
 from zmqdata import nodes
+from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.nodes import Node
-from zmqdata.ragged import RaggedTensor
-from zmqdata.specs import TensorSpec
 
 
 def mapped(lengths: list[int], function: Any, spec: Any = None) -> Node:

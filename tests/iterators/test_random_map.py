@@ -11,9 +11,9 @@ import pytest
 from tests.iterators.checks import check_restore, run
 from tests.iterators.watching import RecordingWatch
 from zmqdata import nodes
+from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.nodes import Node, ParallelRandomMap, RandomMap, Range
-from zmqdata.specs import AUTOTUNE
 
 
 def drawn(stop: int = 5, draws: int = 1, **arguments: Any) -> RandomMap:

@@ -12,7 +12,7 @@ import pytest
 from tests.iterators.checks import check_restore, plain, provided, run
 from zmqdata import nodes
 from zmqdata.iterators import Context, make_iterator
-from zmqdata.records import as_record
+from zmqdata.storage.records import as_record
 
 PACKERS: dict[str, Any] = {"": bytes, "GZIP": gzip.compress, "ZLIB": zlib.compress}
 RECORDS = [[b"a", b"", b"long" * 50], [], [b"b"], [b"c", b"d"]]

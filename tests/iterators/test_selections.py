@@ -10,11 +10,11 @@ import pytest
 
 from tests.iterators.checks import check_restore, plain, provided, run
 from zmqdata import nodes
+from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec
 from zmqdata.errors import FailedPreconditionError, PipelineError, UnavailableError
 from zmqdata.iterators import Context, infer_spec, make_iterator
 from zmqdata.iterators.selections import identity
 from zmqdata.nodes import SHARD_HINT, Node, Range
-from zmqdata.specs import INFINITE_CARDINALITY, TensorSpec
 
 ADVICE = (
     "Divide what is in them among more files, use fewer workers, or distribute the dataset with ShardingPolicy.DATA or "

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, provided, run
 from zmqdata import nodes
+from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.sequences import Permutation, owned
-from zmqdata.ragged import RaggedTensor
 
 Point = namedtuple("Point", "x y")
 

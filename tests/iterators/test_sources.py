@@ -11,10 +11,10 @@ import pytest
 
 from tests.iterators.checks import check_restore, plain, provided, run
 from zmqdata import nodes
+from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, Stackable, make_iterator
-from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
-from zmqdata.specs import TensorSpec
 
 Point = namedtuple("Point", ["x", "y"])
 

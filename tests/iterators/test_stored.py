@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, outcomes, plain, run
-from zmqdata import chunks, nodes
+from zmqdata import nodes
 from zmqdata.errors import AlreadyExistsError, DataLossError, FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.stored import kept_element, lock_folder, save_elements
-from zmqdata.manifests import read_manifest
+from zmqdata.storage import chunks
+from zmqdata.storage.manifests import read_manifest
 
 NINE = [plain(np.int64(number)) for number in range(9)]
 

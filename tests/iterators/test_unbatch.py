@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, plain, provided
 from zmqdata import nodes
+from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.unbatch import COPY_BELOW, joined, row_count, rows
 from zmqdata.nodes import Node, Range
-from zmqdata.ragged import RaggedTensor
 
 Point = namedtuple("Point", ["x", "y"])
 SIZES = st.lists(st.integers(0, 5), max_size=9)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.nodes import Node, Range
-from zmqdata.specs import TensorSpec
 
 INT = TensorSpec((), np.int64)
 STR = TensorSpec((), np.str_)

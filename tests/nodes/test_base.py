@@ -9,10 +9,10 @@ import pytest
 
 from tests.nodes.samples import endless, infer, parse, slices, ten
 from zmqdata import nodes
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes import Node, Range, known_spec, split_sources
 from zmqdata.nodes.base import function_name, source_nodes
-from zmqdata.specs import UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.splits import FileSplits, IndexSplits
 
 

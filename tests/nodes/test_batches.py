@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from zmqdata import nodes
+from zmqdata.elements.ragged import RaggedTensorSpec
+from zmqdata.elements.specs import INFINITE_CARDINALITY as INFINITE
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node, Padding, Range, padding_plan, ragged_axes, split_sources
-from zmqdata.ragged import RaggedTensorSpec
-from zmqdata.specs import INFINITE_CARDINALITY as INFINITE
-from zmqdata.specs import UNKNOWN_CARDINALITY as UNKNOWN
-from zmqdata.specs import TensorSpec
 from zmqdata.splits import IndexSplits
 
 INT = np.int64

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from zmqdata import nodes
+from zmqdata.elements.specs import INFINITE_CARDINALITY as INFINITE
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.nodes import Node, Range, split_sources
-from zmqdata.specs import INFINITE_CARDINALITY as INFINITE
-from zmqdata.specs import UNKNOWN_CARDINALITY as UNKNOWN
-from zmqdata.specs import TensorSpec
 from zmqdata.splits import IndexSplits
 
 TEN = Range(start=0, stop=10)

@@ -8,9 +8,9 @@ import pytest
 
 from tests.nodes.samples import STR, empty, endless, infer, parse, ten, unknown
 from zmqdata import nodes
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
 from zmqdata.nodes import Node
 from zmqdata.nodes.base import NOTHING_AGAIN
-from zmqdata.specs import UNKNOWN_CARDINALITY as UNKNOWN
 
 
 def parallel(**arguments: Any) -> Node:

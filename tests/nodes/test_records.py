@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from zmqdata import nodes
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes import CsvColumn, Node
-from zmqdata.specs import UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.splits import IndexSplits
 
 TWO = ("/a", "/b")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.nodes import Node
-from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.splits import IndexSplits
 
 INT = TensorSpec((), np.int64)

@@ -10,9 +10,9 @@ import pytest
 
 from tests.nodes.samples import INT, STR, empty, infer, parse, slices, ten
 from zmqdata import nodes
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.nodes import Node, Range
-from zmqdata.specs import UNKNOWN_CARDINALITY as UNKNOWN
-from zmqdata.specs import TensorSpec
 from zmqdata.splits import FileSplits, IndexSplits, SplitSource
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from zmqdata import nodes
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes import Node, Range, Zip, split_sources
-from zmqdata.specs import TensorSpec
 from zmqdata.splits import IndexSplits
 
 INT = TensorSpec((), "int64")

@@ -9,10 +9,10 @@ import pytest
 
 from tests.nodes.samples import INT, STR, empty, endless, infer, parse, slices, ten, unknown
 from zmqdata import nodes
+from zmqdata.elements.specs import INFINITE_CARDINALITY as INFINITE
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.nodes import Node
-from zmqdata.specs import INFINITE_CARDINALITY as INFINITE
-from zmqdata.specs import UNKNOWN_CARDINALITY as UNKNOWN
-from zmqdata.specs import TensorSpec
 
 
 @pytest.mark.parametrize(

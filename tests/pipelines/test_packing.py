@@ -85,7 +85,7 @@ def test_a_packed_pipeline_says_what_it_needs() -> None:
 
 def test_importing_the_package_does_not_import_dill() -> None:
     """Who only carries pipelines or rebuilds exceptions has no dill in its process."""
-    script = "import sys, zmqdata.pipelines, zmqdata.remote_errors; sys.exit('dill' in sys.modules)"
+    script = "import sys, zmqdata.pipelines, zmqdata.failures.exceptions; sys.exit('dill' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 

@@ -15,11 +15,11 @@ import msgspec
 import pytest
 
 from zmqdata.errors import FailedPreconditionError
+from zmqdata.failures.exceptions import describe_exception
+from zmqdata.failures.names import plain_name
 from zmqdata.pipelines import open_pipeline, pack_pipeline
 from zmqdata.pipelines.shipped import _remove_own, install
 from zmqdata.pipelines.shipping import SourceArchive
-from zmqdata.remote_errors import describe_exception
-from zmqdata.shippednames import plain_name
 
 FILES = {
     "__init__.py": "from kites import shapes\nfrom .colours import RED\nVERSION = {version}\n",

@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from zmqdata.failures.names import PREFIX
 from zmqdata.pipelines import shipping
 from zmqdata.pipelines.shipping import SourceArchive, pack_sources
-from zmqdata.shippednames import PREFIX
 
 
 @pytest.fixture

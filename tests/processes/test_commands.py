@@ -201,7 +201,9 @@ def test_a_worker_takes_nothing_in_its_folder_for_a_module_of_ours(dispatcher: S
     for name in ("msgspec", "numpy", "zmq"):
         (folder / f"{name}.py").write_text("raise SystemExit('a trap')")
     (folder / "only_there.py").write_text("VALUE = 7")
-    command.write_text("import sys\nfrom zmqdata.cli import worker_main\nsys.exit(worker_main(sys.argv[1:], 'worker'))")
+    command.write_text(
+        "import sys\nfrom zmqdata.cli.commands import worker_main\nsys.exit(worker_main(sys.argv[1:], 'worker'))"
+    )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
     options = ["--dispatcher", dispatcher.address, "--lifeline", "0"]
     told: dict[str, Any] = {"cwd": folder, "env": environment, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -239,7 +241,7 @@ def test_the_status_is_printed(dispatcher: ServerProcess) -> None:
 
 def test_servers_are_configured_by_the_environment() -> None:
     """Dispatcher and worker that are started without options take what ZMQDATA_* says, and tell it."""
-    program = "import sys; from zmqdata.cli import main; sys.exit(main(sys.argv[1:]))"
+    program = "import sys; from zmqdata.cli.commands import main; sys.exit(main(sys.argv[1:]))"
 
     def start(command: str, **given: str) -> subprocess.Popen[str]:
         environment = {**os.environ, **{f"ZMQDATA_{name}": text for name, text in given.items()}}

@@ -15,8 +15,8 @@ import pytest
 
 from zmqdata import Dataset, LocalCluster, distributed_save
 from zmqdata.errors import DataLossError
-from zmqdata.files import LOCAL
-from zmqdata.manifests import committed_chunks, is_done, read_manifest
+from zmqdata.storage.files import LOCAL
+from zmqdata.storage.manifests import committed_chunks, is_done, read_manifest
 from zmqdata.testing.cluster import await_condition, descendants
 
 pytestmark = pytest.mark.realprocess

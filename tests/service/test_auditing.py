@@ -9,7 +9,7 @@ import pytest
 
 import zmqdata
 from zmqdata import Dataset, LocalCluster, audit, distribute
-from zmqdata.cli import main
+from zmqdata.cli.commands import main
 from zmqdata.errors import NotFoundError
 
 

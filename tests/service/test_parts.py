@@ -15,8 +15,8 @@ import pytest
 
 from tests.service.conftest import Service
 from zmqdata import Dataset, distribute, from_dataset_id, register_dataset
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, PipelineError, ResourceExhaustedError
-from zmqdata.specs import TensorSpec
 
 MEGABYTE = 1 << 20
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.service.conftest import Service, wait_until
 from zmqdata import Dataset, TensorSpec, distribute, distributed_save
+from zmqdata.cli.save_progress import progress_of
 from zmqdata.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -22,8 +23,7 @@ from zmqdata.errors import (
     UnavailableError,
     UnimplementedError,
 )
-from zmqdata.manifests import is_done, read_save_error
-from zmqdata.savestatus import progress_of
+from zmqdata.storage.manifests import is_done, read_save_error
 
 Make = Callable[..., Service]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from zmqdata.config import DispatcherConfig, WorkerConfig
+from zmqdata.config.dispatcher import DispatcherConfig, WorkerConfig
+from zmqdata.config.keys import KeySettings
 from zmqdata.errors import FailedPreconditionError, NotFoundError
-from zmqdata.keysettings import KeySettings
 from zmqdata.transport import keychoice, keys
 
 KEY = keys.new_key()

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import pytest
 
-from zmqdata.config import WorkerConfig
+from zmqdata.config.dispatcher import WorkerConfig
 from zmqdata.worker.child import one_line
 
 CHATTY = """

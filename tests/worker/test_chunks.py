@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from zmqdata.blocks import BlockBuilder, EncodedBlock
-from zmqdata.chunks import ChunkReader
 from zmqdata.commands import saves as s
-from zmqdata.manifests import Chunk, uncommitted_path
-from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
-from zmqdata.specs import TensorSpec, decode_spec
+from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
+from zmqdata.elements.specs import TensorSpec, decode_spec
+from zmqdata.storage.chunks import ChunkReader
+from zmqdata.storage.manifests import Chunk, uncommitted_path
 from zmqdata.worker.chunks import ChunkWriter, Specs
 
 KEY = (1, 2)

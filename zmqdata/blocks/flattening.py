@@ -30,8 +30,8 @@ from zmqdata.blocks.structures import (
     Structure,
     TupleOf,
 )
-from zmqdata.ragged import RaggedTensor
-from zmqdata.shippednames import plain_name
+from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.failures.names import plain_name
 
 Columns: TypeAlias = "list[Sequence[Any]]"
 Transpose: TypeAlias = Callable[[Sequence[Any]], "Columns | None"]

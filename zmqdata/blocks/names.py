@@ -32,7 +32,7 @@ _VALUES: dict[str, frozenset[str]] = {
         "time": "struct_time",
         "types": "SimpleNamespace",
         "uuid": "SafeUUID UUID",
-        "zmqdata.ragged": "RaggedTensor",
+        "zmqdata.elements.ragged": "RaggedTensor",
         "zoneinfo": "ZoneInfo",
     }.items()
 }

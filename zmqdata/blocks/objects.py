@@ -23,8 +23,8 @@ from zmqdata.blocks.arrays import reduce_numpy
 from zmqdata.blocks.compression import ALIGNMENT, Bytes, decode_buffer
 from zmqdata.blocks.names import attribute, is_closed, named, set_state, walk
 from zmqdata.errors import ProtocolError
-from zmqdata.remote_errors import text_of
-from zmqdata.shippednames import plain_name
+from zmqdata.failures.exceptions import text_of
+from zmqdata.failures.names import plain_name
 
 OUT_OF_BAND = 16 * 1024
 """Buffers of fewer bytes are part of the pickle; larger ones are sent from where they are, and received as views."""

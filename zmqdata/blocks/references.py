@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata.ragged import RaggedTensor
-from zmqdata.specs import map_structure
+from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.specs import map_structure
 
 MAX_ELEMENTS = 4096
 MAX_DEPTH = 6

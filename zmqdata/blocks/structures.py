@@ -20,8 +20,8 @@ import numpy as np
 from zmqdata.blocks import dtypes
 from zmqdata.blocks.dtypes import DType, DTypeSpec
 from zmqdata.blocks.names import walk
+from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import ProtocolError
-from zmqdata.ragged import RaggedTensor
 
 MAX_DEPTH = 64
 MAX_LEAVES = 4096

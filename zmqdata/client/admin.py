@@ -8,8 +8,8 @@ import msgspec
 
 from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, check_name, check_timeout
+from zmqdata.config.settings import check_type
 from zmqdata.errors import NotFoundError
-from zmqdata.settings import check_type
 
 
 def audit(service: str, job: str, timeout: float = 10.0) -> list[dict[str, Any]]:

@@ -15,9 +15,9 @@ from typing import Any, Protocol, cast
 
 from zmqdata.blocks import BlockBuilder, decode_block, size_of, whole
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.nodes import Node, options_of
-from zmqdata.remote_errors import text_of
 
 log = logging.getLogger(__name__)
 

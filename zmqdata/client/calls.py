@@ -14,8 +14,9 @@ import zmq
 
 from zmqdata import messages as m
 from zmqdata import wire
+from zmqdata.config.endpoints import endpoint_host, parse_service
+from zmqdata.config.settings import check_text
 from zmqdata.core.limits import MOST_CHARACTERS
-from zmqdata.endpoints import endpoint_host, parse_service
 from zmqdata.errors import (
     BY_NAME,
     DataServiceError,
@@ -25,7 +26,6 @@ from zmqdata.errors import (
     UnavailableError,
     VersionMismatchError,
 )
-from zmqdata.settings import check_text
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.transport.handshakes import Handshakes

@@ -10,6 +10,7 @@ import optree
 from zmqdata import wire
 from zmqdata.blocks import DecodedBlock, ReferencedBlock, Room, decode_block, refused_object
 from zmqdata.commands import Arrived, Finish
+from zmqdata.elements.specs import is_list
 from zmqdata.errors import (
     DataLossError,
     DataServiceError,
@@ -18,9 +19,8 @@ from zmqdata.errors import (
     ObjectsRefusedError,
     ProtocolError,
 )
-from zmqdata.failures import decode_failure
+from zmqdata.failures.codec import decode_failure
 from zmqdata.messages import Block, OnLink, Slot
-from zmqdata.specs import is_list
 from zmqdata.transport.memory import MappedMemory, aligned
 
 CORRUPT_LIMIT = 3

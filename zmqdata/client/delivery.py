@@ -10,7 +10,7 @@ from typing import Any
 
 from zmqdata.commands import Deliver, Finish, HandedOut
 from zmqdata.errors import DataServiceError, ProtocolError, named_error
-from zmqdata.failures import decode_failure
+from zmqdata.failures.codec import decode_failure
 from zmqdata.messages import Block
 
 

@@ -24,14 +24,14 @@ from zmqdata.client.registration import (
     spec_without_running,
 )
 from zmqdata.client.repetitions import Repetitions
+from zmqdata.config.endpoints import parse_service
 from zmqdata.core.client.decider import ConsumerProfile
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.arguments import optional_spec
-from zmqdata.endpoints import parse_service
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.nodes import Infer, Node
 from zmqdata.pipelines import ShippedSource
-from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.transport.addresses import host_token
 from zmqdata.transport.local import local_workers, token_of_process
 

@@ -6,7 +6,7 @@ import time
 
 from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, check_name, check_timeout, status
-from zmqdata.settings import check_type
+from zmqdata.config.settings import check_type
 
 POLL = 0.2
 

@@ -9,10 +9,10 @@ import numpy as np
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import check_name, check_timeout
 from zmqdata.client.policies import ShardingPolicy, parse_processing_mode
+from zmqdata.config.endpoints import parse_service
 from zmqdata.core.job_rules import ON_POISON
 from zmqdata.core.limits import MOST_CONSUMERS, MOST_TASKS
 from zmqdata.dataset.seeds import given_seed
-from zmqdata.endpoints import parse_service
 from zmqdata.errors import InvalidArgumentError, NotFoundError
 
 TRANSPORTS = {

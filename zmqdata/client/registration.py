@@ -12,9 +12,10 @@ import msgspec
 from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, call, new_request
 from zmqdata.client.registering import Upload
+from zmqdata.config.endpoints import parse_service
 from zmqdata.core.job_rules import changed_content
 from zmqdata.dataset import Dataset
-from zmqdata.endpoints import parse_service
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY, decode_spec, encode_spec, specs_agree
 from zmqdata.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -24,7 +25,6 @@ from zmqdata.errors import (
 )
 from zmqdata.nodes import Node, known_spec, split_sources
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
-from zmqdata.specs import UNKNOWN_CARDINALITY, decode_spec, encode_spec, specs_agree
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from zmqdata.client.calls import ask_dispatcher, check_timeout
 from zmqdata.client.distribute import DISPATCHER_TIMEOUT
 from zmqdata.client.options import check_failures
 from zmqdata.client.registration import registration_of
+from zmqdata.config.endpoints import parse_service
+from zmqdata.config.settings import check_text
 from zmqdata.dataset import Dataset
-from zmqdata.endpoints import parse_service
+from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.files import whole_path
 from zmqdata.pipelines import ShippedSource
-from zmqdata.settings import check_text
-from zmqdata.specs import INFINITE_CARDINALITY
+from zmqdata.storage.files import whole_path
 
 
 def distributed_save(

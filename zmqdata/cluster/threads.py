@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
-from zmqdata.config import DispatcherConfig, WorkerConfig
+from zmqdata.config.dispatcher import DispatcherConfig, WorkerConfig
+from zmqdata.config.settings import check_wait
 from zmqdata.dispatcher.server import DispatchServer
-from zmqdata.settings import check_wait
 from zmqdata.transport.forks import check_process
 from zmqdata.worker.server import WorkerServer
 

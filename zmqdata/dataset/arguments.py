@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 import numpy as np
 import optree
 
+from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.specs import AUTOTUNE, TensorSpec, check_spec, is_list, merge_specs
 from zmqdata.nodes import Node
-from zmqdata.ragged import RaggedTensor
-from zmqdata.records import COMPRESSION_TYPES
-from zmqdata.specs import AUTOTUNE, TensorSpec, check_spec, is_list, merge_specs
+from zmqdata.storage.records import COMPRESSION_TYPES
 
 MOST = 2**63 - 1
 """Numbers of elements are of 64 bits."""

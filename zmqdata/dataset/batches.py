@@ -15,11 +15,11 @@ from zmqdata import nodes
 from zmqdata.dataset.arguments import at_least, flag, function, integer, optional_spec, refuse
 from zmqdata.dataset.parts import D
 from zmqdata.dataset.transforms import Transformations
+from zmqdata.elements.ragged import RaggedTensorSpec, splits_dtype
+from zmqdata.elements.specs import leading_length, map_structure
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.padding import filler_of
 from zmqdata.nodes import Padding, known_spec, padding_plan
-from zmqdata.ragged import RaggedTensorSpec, splits_dtype
-from zmqdata.specs import leading_length, map_structure
 
 
 class Batches(Transformations[D]):
@@ -225,7 +225,7 @@ def check_padding(operation: str, spec: Any, padded_shapes: Any, padding_values:
 def check_rows(name: str, spec: Any) -> None:
     """Refuse elements that are known to have no rows.
 
-    >>> from zmqdata.specs import TensorSpec
+    >>> from zmqdata.elements.specs import TensorSpec
     >>> check_rows("unbatch()", (TensorSpec((None, 3)), TensorSpec((4,))))
     """
     if spec is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from zmqdata.dataset.drawing import tree_lines
+from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec, map_structure
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes import Node, every_node, options_of
 from zmqdata.pipelines.fingerprints import nodes_in_order
-from zmqdata.specs import INFINITE_CARDINALITY, TensorSpec, map_structure
 from zmqdata.splits import FileSplits, SplitSource
 
 _NOT_KNOWN = "known when it runs"

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import optree
 
+from zmqdata.elements.specs import TensorSpec, is_list, map_structure
 from zmqdata.nodes import Node
 from zmqdata.pipelines.fingerprints import nodes_in_order
-from zmqdata.specs import TensorSpec, is_list, map_structure
 
 _PLAIN = (bool, int, float, str, bytes, type(None), TensorSpec)
 _LONGEST = 60

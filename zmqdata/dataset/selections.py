@@ -11,10 +11,10 @@ import numpy as np
 from zmqdata import nodes
 from zmqdata.dataset.arguments import at_least, call_site, flag, function, integer, numbers, optional_seed, refuse
 from zmqdata.dataset.parts import D, Part
+from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec, map_structure
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators import as_element, element_at, infer_spec
 from zmqdata.nodes import SHARD_HINT, Options
-from zmqdata.specs import INFINITE_CARDINALITY, TensorSpec, map_structure
 
 
 class Selections(Part[D]):

@@ -8,8 +8,8 @@ from typing import Any
 from zmqdata import nodes
 from zmqdata.dataset.arguments import call_site, flag, optional_seed, refuse
 from zmqdata.dataset.parts import D, Part
+from zmqdata.elements.specs import merge_specs, spec_of
 from zmqdata.iterators import as_element
-from zmqdata.specs import merge_specs, spec_of
 
 
 class Sequences(Part[D]):

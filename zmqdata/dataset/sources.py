@@ -23,10 +23,10 @@ from zmqdata.dataset.arguments import (
     sliceable,
 )
 from zmqdata.dataset.parts import D, Part
+from zmqdata.elements.specs import map_structure
 from zmqdata.errors import NotFoundError
 from zmqdata.iterators import as_element
 from zmqdata.matching import matching_files
-from zmqdata.specs import map_structure
 
 
 class Sources(Part[D]):

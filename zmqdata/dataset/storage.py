@@ -11,14 +11,14 @@ from zmqdata import nodes
 from zmqdata.blocks import validate_compression
 from zmqdata.dataset.arguments import absolute_path, call_site
 from zmqdata.dataset.parts import D, Part
+from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
-from zmqdata.files import is_url, whole_path
 from zmqdata.iterators import known_spec
 from zmqdata.iterators.loading import Waiting, raised
 from zmqdata.iterators.stored import save_elements
-from zmqdata.manifests import already_saved, is_done, read_manifest, read_save, read_save_error
 from zmqdata.pipelines import fingerprint
-from zmqdata.specs import INFINITE_CARDINALITY
+from zmqdata.storage.files import is_url, whole_path
+from zmqdata.storage.manifests import already_saved, is_done, read_manifest, read_save, read_save_error
 
 
 class Storage(Part[D]):

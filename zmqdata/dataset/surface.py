@@ -35,9 +35,9 @@ from zmqdata.dataset.sequences import Sequences
 from zmqdata.dataset.sources import Sources
 from zmqdata.dataset.storage import Storage
 from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH, Transformations
+from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY, map_structure
 from zmqdata.iterators import Context, infer_spec
 from zmqdata.pipelines import Fingerprint, fingerprint
-from zmqdata.specs import AUTOTUNE, INFINITE_CARDINALITY, map_structure
 
 # Not in the dataset: what it holds beside its node would be part of the fingerprint of a function that uses it.
 _fingerprints: WeakKeyDictionary[Dataset, Fingerprint] = WeakKeyDictionary()

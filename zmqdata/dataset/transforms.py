@@ -21,8 +21,8 @@ from zmqdata.dataset.arguments import (
     parallel_calls,
 )
 from zmqdata.dataset.parts import D, Part
+from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY
 from zmqdata.iterators import known_spec
-from zmqdata.specs import AUTOTUNE, UNKNOWN_CARDINALITY
 
 MOST_CYCLE_LENGTH = 1 << 20
 DEFAULT_CYCLE_LENGTH = 16

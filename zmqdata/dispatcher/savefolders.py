@@ -13,9 +13,10 @@ from functools import reduce
 from typing import Any
 
 from zmqdata.commands import saves as s
+from zmqdata.elements.specs import decode_spec
 from zmqdata.errors import DataLossError, DataServiceError, InvalidArgumentError, NotFoundError
-from zmqdata.files import Files, files_of
-from zmqdata.manifests import (
+from zmqdata.storage.files import Files, files_of
+from zmqdata.storage.manifests import (
     CHUNKS,
     STREAMS,
     Chunk,
@@ -33,7 +34,6 @@ from zmqdata.manifests import (
     read_save,
     uncommitted_path,
 )
-from zmqdata.specs import decode_spec
 
 log = logging.getLogger(__name__)
 

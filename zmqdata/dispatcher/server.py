@@ -23,7 +23,10 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.commands import saves as s
-from zmqdata.config import DispatcherConfig
+from zmqdata.config.dispatcher import DispatcherConfig
+from zmqdata.config.endpoints import split_address
+from zmqdata.config.keys import WITHOUT_KEY
+from zmqdata.config.settings import check_type
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, DispatcherTimes
 from zmqdata.core.dispatcher.saving import job_of
 from zmqdata.core.dispatcher.worker_addresses import located
@@ -34,7 +37,6 @@ from zmqdata.dispatcher.records import Records
 from zmqdata.dispatcher.savefolders import SaveFolders
 from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.dispatcher.store import PipelineStore
-from zmqdata.endpoints import split_address
 from zmqdata.errors import (
     InvalidArgumentError,
     NotFoundError,
@@ -42,10 +44,8 @@ from zmqdata.errors import (
     UnavailableError,
     VersionMismatchError,
 )
-from zmqdata.files import whole_path
-from zmqdata.keysettings import WITHOUT_KEY
 from zmqdata.printable import printable
-from zmqdata.settings import check_type
+from zmqdata.storage.files import whole_path
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import announced_address, bind_endpoint, host_addresses, is_loopback

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from zmqdata.config import DispatcherConfig
+from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.jobs import CollectedIteration
 from zmqdata.core.dispatcher.poison import what

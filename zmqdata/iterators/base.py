@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.specs import map_structure
 from zmqdata.errors import DataLossError, FailedPreconditionError, PipelineError
+from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators.deciding import Deciding, is_loss, loss
 from zmqdata.iterators.watching import Watch
 from zmqdata.nodes import Node, Options, source_nodes
-from zmqdata.ragged import RaggedTensor
-from zmqdata.remote_errors import text_of
-from zmqdata.specs import map_structure
 from zmqdata.splits import SplitProvider, turn_of
 
 NO_STATE = "zmqdata: this iterator cannot say where it is"

@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.ragged import RaggedTensor, concatenate
+from zmqdata.elements.shapes import without_width
+from zmqdata.elements.specs import map_structure
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Bookmark, Context, Stackable, failure, is_end, make_iterator
 from zmqdata.iterators.transforms import UnaryIterator
-from zmqdata.ragged import RaggedTensor, concatenate
-from zmqdata.shapes import without_width
-from zmqdata.specs import map_structure
 
 Join: TypeAlias = Callable[[Sequence[Any], str, Any], Any]
 """Makes one leaf out of those of several elements, given their place in the element and what is said about the leaf."""

@@ -11,11 +11,11 @@ import optree
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
+from zmqdata.elements.specs import is_list
 from zmqdata.iterators.base import Context, as_element, call, failure, make_iterator
 from zmqdata.iterators.carried import NotPlainError, as_index, from_plain, to_plain
 from zmqdata.iterators.inputs import followed
 from zmqdata.iterators.transforms import UnaryIterator
-from zmqdata.specs import is_list
 
 
 @make_iterator.register(nodes.Scan)

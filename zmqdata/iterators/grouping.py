@@ -17,6 +17,7 @@ import optree
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
+from zmqdata.elements.specs import is_list
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, is_end, make_iterator
 from zmqdata.iterators.carried import as_index
 from zmqdata.iterators.inference import nested_node
@@ -24,7 +25,6 @@ from zmqdata.iterators.inputs import dataset_iterator, followed, marked_input
 from zmqdata.iterators.sources import IndexedIterator
 from zmqdata.iterators.trail import Trail
 from zmqdata.iterators.transforms import UnaryIterator
-from zmqdata.specs import is_list
 
 _MARK_EVERY = 32
 

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from zmqdata import nodes
 from zmqdata.errors import PipelineError
+from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators.base import Context, ElementIterator, as_element, failure, is_end, make_iterator
 from zmqdata.iterators.callsites import watched
 from zmqdata.iterators.deciding import PAUSES, Decider
 from zmqdata.iterators.inputs import MarkedInput, decider_for, fault_decider, input_iterator, marked_input
 from zmqdata.iterators.transforms import UnaryIterator
 from zmqdata.iterators.watching import LeftOut
-from zmqdata.remote_errors import text_of
 
 Outcome = tuple[Any, "BaseException | None"]
 """What a call came to: an element, or an exception; a ``LeftOut`` instead of an element was skipped."""

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.specs import spec_of
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Context, call, failure, make_iterator
 from zmqdata.nodes import known_spec
-from zmqdata.specs import spec_of
 
 __all__ = ["first_element", "infer_spec", "known_spec", "nested_node"]
 

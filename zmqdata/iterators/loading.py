@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.chunks import UNKNOWN_SIZE, ChunkReader
 from zmqdata.errors import DataLossError, FailedPreconditionError
-from zmqdata.failures import decode_failure
-from zmqdata.files import files_of
+from zmqdata.failures.codec import decode_failure
 from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.sources import IndexedIterator
-from zmqdata.manifests import (
+from zmqdata.storage.chunks import UNKNOWN_SIZE, ChunkReader
+from zmqdata.storage.files import files_of
+from zmqdata.storage.manifests import (
     Chunk,
     Manifest,
     SaveError,

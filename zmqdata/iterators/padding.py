@@ -9,15 +9,15 @@ from typing import Any, NoReturn
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.shapes import Shape, dtype_name
+from zmqdata.elements.specs import map_structure
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
 from zmqdata.iterators.batch import BatchIterator, check_arrays, mixed, stack, stack_leaves
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.trail import Trail
 from zmqdata.nodes import Padding, known_spec, padding_plan
-from zmqdata.ragged import RaggedTensor
-from zmqdata.shapes import Shape, dtype_name
-from zmqdata.specs import map_structure
 
 
 @make_iterator.register(nodes.PaddedBatch)

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import nodes
+from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator
 from zmqdata.iterators.crew import Crew
 from zmqdata.iterators.deciding import Decider
 from zmqdata.iterators.guarding import Budget, Outcome, guarded_source, skips
 from zmqdata.iterators.tuning import RAM_BUDGET, Tuner, byte_size
 from zmqdata.iterators.watching import LeftOut
-from zmqdata.specs import AUTOTUNE
 
 _LOOK_EVERY = 16  # elements after which the size of one is looked at
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import nodes
+from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.guarding import Outcome, following
@@ -14,7 +15,6 @@ from zmqdata.iterators.inputs import dataset_iterator, marked_input
 from zmqdata.iterators.nested import InterleaveIterator, Opened, open_nested
 from zmqdata.iterators.parallel import ParallelIterator, cores_for, keeps_order, within_pool
 from zmqdata.iterators.prefetch import PrefetchIterator
-from zmqdata.specs import AUTOTUNE
 
 _AHEAD = 8  # elements of a dataset that may be read before they are asked for, or a block
 _LOOK_AGAIN = 0.001  # seconds after which a consumer that takes from anywhere looks for elements

@@ -9,12 +9,12 @@ from time import perf_counter
 from typing import Any
 
 from zmqdata import nodes
+from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import DataServiceError, FailedPreconditionError
 from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.tuning import RAM_BUDGET, BufferSize, TunedSize
-from zmqdata.specs import AUTOTUNE
 from zmqdata.threads import Background
 
 UNTUNED_SIZE = 8

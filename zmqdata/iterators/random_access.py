@@ -13,6 +13,7 @@ import optree
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
+from zmqdata.elements.specs import leading_length, map_structure
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
 from zmqdata.iterators.base import Context, as_element, call, failure, make_iterator
 from zmqdata.iterators.choices import classified
@@ -21,7 +22,6 @@ from zmqdata.iterators.loading import opened
 from zmqdata.iterators.random_map import GuardedRandomNode, drawing_call, map_seed
 from zmqdata.iterators.stored import kept_element
 from zmqdata.matching import matching_files
-from zmqdata.specs import leading_length, map_structure
 
 
 @singledispatch

@@ -10,7 +10,7 @@ from zmqdata import nodes
 from zmqdata.errors import DataLossError
 from zmqdata.iterators.base import Context, failure, make_iterator
 from zmqdata.iterators.files import FilesIterator
-from zmqdata.records import read_record
+from zmqdata.storage.records import read_record
 
 _FRAME = 16  # bytes that the format puts around a record
 

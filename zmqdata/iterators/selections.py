@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, PipelineError
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
 from zmqdata.iterators.inputs import decider_for, followed, forgiving_input, input_iterator
 from zmqdata.iterators.transforms import UnaryIterator, as_bool
-from zmqdata.specs import INFINITE_CARDINALITY
 
 _log = logging.getLogger("zmqdata")
 _CHUNK = 4096  # bytes of digests that are put together, so that states share them

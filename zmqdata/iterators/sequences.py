@@ -9,11 +9,11 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
+from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.specs import map_structure
 from zmqdata.iterators.base import Context, as_element, failure, make_iterator, mixed_seed
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.sources import GeneratorIterator, IndexedIterator
-from zmqdata.ragged import RaggedTensor
-from zmqdata.specs import map_structure
 
 _GROUP = 1024  # numbers made at a time; which ones is a function of the seed and the number of the group
 _ROUNDS = 8

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
+from zmqdata.elements.specs import map_structure
 from zmqdata.iterators.base import Context, ElementIterator, PassedOver, Stackable, as_element, failure, make_iterator
 from zmqdata.iterators.callsites import call_site
-from zmqdata.ragged import RaggedTensor, RaggedTensorSpec
-from zmqdata.specs import map_structure
 
 
 def place(state: Any) -> int:

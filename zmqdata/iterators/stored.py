@@ -10,13 +10,13 @@ from typing import Any, TextIO
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
-from zmqdata.chunks import CHUNK_BYTES, ChunkReader, ChunkWriter
+from zmqdata.elements.specs import merge_specs, spec_of
 from zmqdata.errors import AlreadyExistsError, DataServiceError, FailedPreconditionError, NotFoundError
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
 from zmqdata.iterators.cache import identified, identity, played
 from zmqdata.iterators.inputs import input_iterator
-from zmqdata.manifests import Chunk, Manifest, read_manifest, remove_chunks, spec_text, write_manifest
-from zmqdata.specs import merge_specs, spec_of
+from zmqdata.storage.chunks import CHUNK_BYTES, ChunkReader, ChunkWriter
+from zmqdata.storage.manifests import Chunk, Manifest, read_manifest, remove_chunks, spec_text, write_manifest
 
 LOCK = "lockfile"
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.ragged import RaggedTensor, concatenate
+from zmqdata.elements.shapes import without_width
+from zmqdata.elements.specs import map_structure
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Context, ElementIterator, as_element, call, failure, make_iterator
 from zmqdata.iterators.batch import BatchIterator
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.trail import Trail
-from zmqdata.ragged import RaggedTensor, concatenate
-from zmqdata.shapes import without_width
-from zmqdata.specs import map_structure
 
 _MARK_EVERY = 16
 COPY_BELOW = 16 * 1024

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY
 from zmqdata.errors import UnimplementedError
-from zmqdata.specs import UNKNOWN_CARDINALITY
 from zmqdata.splits import SplitSource
 
 

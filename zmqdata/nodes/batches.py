@@ -11,12 +11,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zmqdata.errors import InvalidArgumentError
-from zmqdata.nodes.base import Infer, Node, function_name, known_spec
-from zmqdata.nodes.transforms import Batch, Unary
-from zmqdata.ragged import RaggedTensorSpec
-from zmqdata.shapes import Shape, checked_shape
-from zmqdata.specs import (
+from zmqdata.elements.ragged import RaggedTensorSpec
+from zmqdata.elements.shapes import Shape, checked_shape
+from zmqdata.elements.specs import (
     UNKNOWN_CARDINALITY,
     TensorSpec,
     leading_length,
@@ -25,6 +22,9 @@ from zmqdata.specs import (
     with_leading_length,
     without_leading_axis,
 )
+from zmqdata.errors import InvalidArgumentError
+from zmqdata.nodes.base import Infer, Node, function_name, known_spec
+from zmqdata.nodes.transforms import Batch, Unary
 
 
 class Padding(NamedTuple):

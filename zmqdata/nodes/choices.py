@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec, merge_specs
 from zmqdata.nodes.base import AT_ITS_PLACE, NOTHING_AGAIN, Infer, Node
 from zmqdata.nodes.transforms import Unary
-from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec, merge_specs
 from zmqdata.splits import IndexSplits, SplitSource
 
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import optree
 
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, merge_specs
 from zmqdata.nodes.base import NOTHING_AGAIN, Infer, Node
-from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, merge_specs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, ClassVar
 
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY, DatasetSpec, map_structure, merge_specs, spec_of
 from zmqdata.nodes.base import AT_ITS_PLACE, Infer, Node, function_name
 from zmqdata.nodes.transforms import Unary
-from zmqdata.specs import UNKNOWN_CARDINALITY, DatasetSpec, map_structure, merge_specs, spec_of
 
 Wrap = Callable[[Node], Any]
 """Makes the dataset that a user's function sees out of a node."""

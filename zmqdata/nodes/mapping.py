@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.nodes.base import NOTHING_AGAIN, Infer, function_name
 from zmqdata.nodes.transforms import Interleave, Map, Unary
-from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes.base import FILE_AGAIN, Infer, Node
-from zmqdata.specs import TensorSpec
 from zmqdata.splits import IndexSplits, SplitSource
 
 

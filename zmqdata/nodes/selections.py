@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import optree
 
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, is_list
 from zmqdata.nodes.base import NOTHING_AGAIN, Infer, function_name
 from zmqdata.nodes.transforms import Unary
-from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, is_list
 
 SHARD_HINT = -1
 """In the place of both arguments of ``shard``: the number of workers and the index of this one, where the service says

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.nodes.base import AT_ITS_PLACE, ByIdentity, Infer, Node, function_name
 from zmqdata.nodes.sources import FromGenerator
-from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.splits import IndexSplits, SplitSource
 
 

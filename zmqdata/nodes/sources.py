@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 import optree
 
+from zmqdata.elements.specs import TensorSpec, spec_of, without_leading_axis
 from zmqdata.matching import matching_files
 from zmqdata.nodes.base import AT_ITS_PLACE, FILE_AGAIN, ByIdentity, Infer, Node, function_name
-from zmqdata.specs import TensorSpec, spec_of, without_leading_axis
 from zmqdata.splits import FileSplits, IndexSplits, SplitSource
 
 

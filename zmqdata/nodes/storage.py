@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes.base import ByIdentity, Infer, Node
 from zmqdata.nodes.records import whole_only
 from zmqdata.nodes.transforms import Unary
-from zmqdata.specs import UNKNOWN_CARDINALITY
 from zmqdata.splits import IndexSplits, SplitSource
 
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec, with_leading_axis
 from zmqdata.nodes.base import NOTHING_AGAIN, Infer, Node, function_name
-from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec, with_leading_axis
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.failures import MISSING_MODULE
+from zmqdata.failures.codec import MISSING_MODULE
+from zmqdata.failures.names import plain_name
 from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
 from zmqdata.pipelines.identity import Fingerprint
 from zmqdata.pipelines.shipped import install
 from zmqdata.pipelines.shipping import carried_sources, pack_sources
 from zmqdata.pipelines.unsendable import describe_trail, qualified_name
-from zmqdata.shippednames import plain_name
 
 if TYPE_CHECKING:
     from zmqdata.pipelines.pickler import UnsendableError

@@ -27,8 +27,8 @@ from typing import Any
 import msgspec
 
 from zmqdata.errors import FailedPreconditionError
+from zmqdata.failures.names import PREFIX
 from zmqdata.pipelines.shipping import SOURCES, SourceArchive
-from zmqdata.shippednames import PREFIX
 
 
 class Shipment:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from zmqdata.shippednames import PREFIX
+from zmqdata.failures.names import PREFIX
 
 SOURCES = "__zmqdata_sources__"
 """Attribute of the package of a shipment: its archives, by digest."""

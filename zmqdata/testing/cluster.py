@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zmqdata.cluster.processes import ServerProcess
-from zmqdata.endpoints import split_address
+from zmqdata.config.endpoints import split_address
 
 DEADLINE = 30.0
 POLL = 0.01

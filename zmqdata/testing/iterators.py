@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.nodes import Node
-from zmqdata.ragged import RaggedTensor
 
 MAX_STEPS = 200
 _SHOWN = 400

@@ -1,6 +1,6 @@
 """Addresses as sockets want them, and as others can reach them: hosts are resolved here. No ZeroMQ in here.
 
-How users write them is the affair of ``zmqdata.endpoints``.
+How users write them is the affair of ``zmqdata.config.endpoints``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from zmqdata.endpoints import EVERY_INTERFACE, advertised, endpoint_host, join_address, split_address
+from zmqdata.config.endpoints import EVERY_INTERFACE, advertised, endpoint_host, join_address, split_address
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
 
 # Reserved for documentation: a route to it is the default route, and nothing is ever sent there.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-from zmqdata.endpoints import split_address
+from zmqdata.config.endpoints import split_address
 from zmqdata.transport import sockets
 from zmqdata.transport.connections import LOOK_EVERY, Connections
 from zmqdata.transport.handshakes import Arrivals

@@ -6,10 +6,10 @@ import contextlib
 import os
 from pathlib import Path
 
-from zmqdata.config import DispatcherConfig, WorkerConfig
+from zmqdata.config.dispatcher import DispatcherConfig, WorkerConfig
+from zmqdata.config.keys import KeySettings
+from zmqdata.config.settings import from_environment
 from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError
-from zmqdata.keysettings import KeySettings
-from zmqdata.settings import from_environment
 from zmqdata.transport.keys import Key, load, new_key, save
 
 

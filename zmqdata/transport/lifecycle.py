@@ -8,7 +8,7 @@ import weakref
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from zmqdata.settings import check_type, check_wait
+from zmqdata.config.settings import check_type, check_wait
 from zmqdata.transport.forks import check_process
 from zmqdata.transport.loop import Loop
 

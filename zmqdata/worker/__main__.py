@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from zmqdata.cli import worker_main
+from zmqdata.cli.commands import worker_main
 
 if __name__ == "__main__":
     sys.exit(worker_main(sys.argv[1:], "python -m zmqdata.worker"))

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TextIO
 
-from zmqdata.config import WorkerConfig
+from zmqdata.config.dispatcher import WorkerConfig
 from zmqdata.errors import DataServiceError, VersionMismatchError
 from zmqdata.transport.addresses import free_port
 from zmqdata.worker.allocation import keep_memory

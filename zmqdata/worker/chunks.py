@@ -13,12 +13,12 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 from zmqdata.blocks import BlockMeta, Structure, decode_block, decode_meta
-from zmqdata.chunks import write_block
 from zmqdata.commands import saves as s
+from zmqdata.elements.specs import encode_spec, spec_of
 from zmqdata.errors import BY_NAME, InvalidArgumentError, UnavailableError
-from zmqdata.files import Files, files_of
-from zmqdata.manifests import one_spec, uncommitted_path
-from zmqdata.specs import encode_spec, spec_of
+from zmqdata.storage.chunks import write_block
+from zmqdata.storage.files import Files, files_of
+from zmqdata.storage.manifests import one_spec, uncommitted_path
 
 log = logging.getLogger(__name__)
 

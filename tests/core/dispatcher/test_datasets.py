@@ -12,7 +12,7 @@ from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.datasets import UNUSED_AT_LEAST, Datasets
 from zmqdata.core.dispatcher.state.outbox import Outbox
-from zmqdata.specs import TensorSpec, encode_spec
+from zmqdata.elements.specs import TensorSpec, encode_spec
 from zmqdata.splits import IndexSplits
 
 SPEC = encode_spec({"x": TensorSpec((None,), "int8"), "y": TensorSpec((), "int64")})

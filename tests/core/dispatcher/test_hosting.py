@@ -14,7 +14,7 @@ from zmqdata.core.dispatcher.placement import Placement, WorkerFacts
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.failures import encode_failure
+from zmqdata.failures.codec import encode_failure
 from zmqdata.splits import IndexSplits, Split
 
 

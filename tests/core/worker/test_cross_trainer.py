@@ -7,7 +7,7 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker.cross_trainer import Windowed, fitting
 from zmqdata.core.worker.streams import Portion, Stream
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.failures import decode_failure
+from zmqdata.failures.codec import decode_failure
 from zmqdata.messages import Reader, StreamGrant
 
 

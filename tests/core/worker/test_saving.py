@@ -11,7 +11,7 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker.saving import FIRST_CHUNK_SECONDS, REPEAT, Written
 from zmqdata.core.worker.streams import Portion
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.failures import encode_failure
+from zmqdata.failures.codec import encode_failure
 
 DEFINITION = m.TaskDefinition(1, 2, 2000, "dataset", "digest", "DYNAMIC", 1, None, (), (), save_path="/a", stream=3)
 KEY = (1, 2)

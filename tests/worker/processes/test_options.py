@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zmqdata.settings import from_environment
+from zmqdata.config.settings import from_environment
 from zmqdata.worker.processes.limits import Limits
 from zmqdata.worker.processes.options import ProcessSettings, count_of_processes
 

@@ -14,7 +14,7 @@ from zmqdata import commands as c
 from zmqdata.blocks import Compression, decode_block
 from zmqdata.core.credit import FEW_BYTES
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.failures import decode_failure
+from zmqdata.failures.codec import decode_failure
 from zmqdata.messages import TaskDefinition
 from zmqdata.worker.tasks.output import BLOCK_BYTES, FEW_ELEMENTS, Output
 

@@ -17,7 +17,7 @@ from zmqdata import commands as c
 from zmqdata.blocks import decode_block
 from zmqdata.decisions import Decision, Decisions
 from zmqdata.errors import DataLossError, FailedPreconditionError
-from zmqdata.failures import decode_failure
+from zmqdata.failures.codec import decode_failure
 from zmqdata.iterators import guarding
 from zmqdata.messages import TaskDefinition
 from zmqdata.pipelines import pack_pipeline

@@ -17,6 +17,7 @@ from zmqdata.core.limits import (
     too_long,
     too_many,
 )
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -24,7 +25,6 @@ from zmqdata.errors import (
     ResourceExhaustedError,
     UnimplementedError,
 )
-from zmqdata.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 
 Objection = tuple[type[Exception], str]
 

@@ -12,8 +12,8 @@ from zmqdata.commands import DropPipeline, Peer, StorePipeline
 from zmqdata.core.dispatcher.pipelines import UNUSED_FOR, Parts
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.limits import MOST_DATASETS, MOST_REGISTERED_BYTES, too_long, too_many
+from zmqdata.elements.specs import decode_spec
 from zmqdata.errors import InvalidArgumentError, NotFoundError, ProtocolError, ResourceExhaustedError
-from zmqdata.specs import decode_spec
 
 UNUSED_AT_LEAST = 30.0
 

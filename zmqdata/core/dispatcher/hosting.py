@@ -20,7 +20,7 @@ from zmqdata.core.dispatcher.tasklists import TaskLists
 from zmqdata.core.job_rules import outlives_host
 from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import DataLossError, UnavailableError
-from zmqdata.failures import told_by
+from zmqdata.failures.codec import told_by
 
 
 class Hosting:

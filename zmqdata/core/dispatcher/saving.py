@@ -21,6 +21,7 @@ from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.saved import SavedChunk
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.limits import MOST_JOBS, too_long, too_many
+from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import (
     BY_NAME,
     AlreadyExistsError,
@@ -32,7 +33,6 @@ from zmqdata.errors import (
     ResourceExhaustedError,
     UnimplementedError,
 )
-from zmqdata.specs import INFINITE_CARDINALITY
 
 STAFF_INTERVAL = 0.5
 RETRY = 5.0

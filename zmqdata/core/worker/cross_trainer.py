@@ -15,7 +15,7 @@ from zmqdata.commands import Produced
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker.streams import Portion, Stream
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.failures import encode_failure
+from zmqdata.failures.codec import encode_failure
 from zmqdata.messages import Reader
 
 

@@ -14,7 +14,7 @@ from zmqdata import messages as m
 from zmqdata.commands import saves as s
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker.streams import Portion, Stream
-from zmqdata.failures import told_by
+from zmqdata.failures.codec import told_by
 
 REPEAT = 1.0
 FIRST_CHUNK_SECONDS = 5.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zmqdata.settings import MOST_MILLISECONDS, check_settings, setting
+from zmqdata.config.settings import MOST_MILLISECONDS, check_settings, setting
 from zmqdata.threads import available_cores
 from zmqdata.worker.processes.accounts import Account, account_of
 from zmqdata.worker.processes.limits import Limits, bytes_of, tasks_of

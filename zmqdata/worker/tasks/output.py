@@ -15,7 +15,7 @@ from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder, detached
 from zmqdata.core.credit import FEW_BYTES, MOST_BYTES
 from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.failures import encode_failure
+from zmqdata.failures.codec import encode_failure
 from zmqdata.messages import TaskDefinition
 
 BLOCK_BYTES = 2 << 20

@@ -19,14 +19,14 @@ from zmqdata import commands as c
 from zmqdata.blocks import KEPT_AS_THEY_ARE, Compression
 from zmqdata.core.credit import FEW_BYTES
 from zmqdata.errors import DataLossError, DataServiceError, FailedPreconditionError, InvalidArgumentError, PipelineError
-from zmqdata.failures import encode_failure
+from zmqdata.failures.codec import encode_failure
+from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators import Context, ElementIterator, Stackable, make_iterator
 from zmqdata.iterators.deciding import Deciding
+from zmqdata.iterators.sharding import shard_statically
 from zmqdata.messages import TaskState
 from zmqdata.nodes import Node, options_of
 from zmqdata.pipelines import FindPart
-from zmqdata.remote_errors import text_of
-from zmqdata.sharding import shard_statically
 from zmqdata.splits import Split, SplitProvider
 from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.tasks.events import Teller

@@ -1,0 +1,217 @@
+"""Arguments of the commands: what they mean, and the one line on standard error for those that mean nothing."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zmqdata.cli import asking, commands, options
+from zmqdata.cluster.local import command_options
+from zmqdata.config.dispatcher import DispatcherConfig, WorkerConfig
+from zmqdata.config.settings import declaration_of, default_of, variable_of
+from zmqdata.worker.processes.options import ProcessSettings
+
+HERE = "tcp://127.0.0.1:5050"
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(lambda word: word.strip())
+PLACES = WORDS.filter(lambda word: word.split() == [word] and not word[-1].isdecimal())
+HOSTS = WORDS.filter(lambda word: not re.search(r"[\s/:\[\]*%]", word) and word != "0.0.0.0" and len(word) < 25)
+ADDRESSES = st.tuples(HOSTS, st.integers(1, 65535)).map(lambda pair: f"{pair[0]}:{pair[1]}")
+MILLISECONDS = st.integers(1, 10**9)
+DISPATCHERS = st.builds(
+    DispatcherConfig,
+    port=st.integers(0, 65535),
+    work_dir=st.none() | WORDS,
+    worker_addresses=st.lists(PLACES, max_size=3).map(tuple),
+    gc_dynamic_sharding_jobs=st.booleans(),
+    deployment_mode=st.sampled_from(["COLOCATED", "REMOTE", "HYBRID"]),
+    job_gc_timeout_ms=st.integers(-1, 10**9),
+    client_timeout_ms=st.integers(100, 10**9),
+    host=WORDS.filter(lambda word: "/" not in word),
+)
+WORKERS = st.builds(
+    WorkerConfig,
+    dispatcher_address=ADDRESSES | ADDRESSES.map("tcp://".__add__) | HOSTS.map("ipc://".__add__),
+    worker_address=st.none() | HOSTS | ADDRESSES | HOSTS.map("{}:%port%".format),
+    heartbeat_interval_ms=st.integers(1, 10_000),
+    dispatcher_timeout_ms=st.integers(10_001, 10**9),
+    data_transfer_protocol=st.sampled_from([None, "tcp"]),
+    shared_memory_bytes=st.integers(1 << 16, 1 << 40),
+    worker_tags=st.lists(WORDS, max_size=3).map(tuple),
+    data_ports=st.none() | st.tuples(st.integers(1, 99), st.integers(99, 65535)),
+    buffer_bytes=st.integers(1, 1 << 40),
+)
+
+
+@given(DISPATCHERS)
+def test_a_dispatcher_is_configured_the_same_by_options(config: DispatcherConfig) -> None:
+    """Every configuration of a dispatcher can be written as options, which are read back as the same."""
+    chosen = commands.dispatcher_arguments("x").parse_args(command_options(config))
+    assert options.chosen_settings(DispatcherConfig, chosen) == config
+
+
+@given(WORKERS)
+def test_a_worker_is_configured_the_same_by_options(config: WorkerConfig) -> None:
+    """Every configuration of a worker can be written as options, which are read back as the same."""
+    chosen = commands.worker_arguments("x").parse_args(command_options(config))
+    assert options.chosen_settings(WorkerConfig, chosen) == config
+
+
+@pytest.mark.parametrize("command", [commands.dispatcher_arguments, commands.worker_arguments])
+def test_every_option_is_explained(command: type[argparse.ArgumentParser]) -> None:
+    """Each option has a help text, but for the one that is for our own use."""
+    parser = command("x")
+    assert "the environment variable that its help names" in parser.format_help()
+    silent = [action.dest for action in parser._actions if not action.help]
+    assert silent == []
+    assert "lifeline" not in parser.format_help()
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"), [(commands.dispatcher_arguments, DispatcherConfig), (commands.worker_arguments, WorkerConfig)]
+)
+def test_help_explains_each_field(command: Callable[[str], argparse.ArgumentParser], kind: type[Any]) -> None:
+    """--help has the meaning, the default and the environment variable of every field of the configuration."""
+    told = " ".join(command("x").format_help().split())
+    for field in fields(kind):
+        assert " ".join(declaration_of(field).meaning.split()[:4]) in told
+        assert f"default: {default_of(field)}; ${variable_of(field)})" in told
+
+
+def test_the_environment_names_the_dispatcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZMQDATA_DISPATCHER is the default of --dispatcher, and the option wins."""
+    monkeypatch.setenv("ZMQDATA_DISPATCHER", HERE)
+    assert worker_from().dispatcher_address == HERE
+    assert worker_from("--dispatcher", "tcp://other:1").dispatcher_address == "tcp://other:1"
+
+
+def worker_from(*given: str) -> WorkerConfig:
+    return options.chosen_settings(WorkerConfig, commands.worker_arguments("x").parse_args(given))
+
+
+def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option wins over its variable, lists and turned off switches included; the rest comes from the environment."""
+    monkeypatch.setenv("ZMQDATA_DISPATCHER", HERE)
+    monkeypatch.setenv("ZMQDATA_WORKER_TAGS", "A,B")
+    monkeypatch.setenv("ZMQDATA_HEARTBEAT_INTERVAL_MS", "250")
+    assert worker_from() == WorkerConfig(HERE, worker_tags=("A", "B"), heartbeat_interval_ms=250)
+    assert worker_from("--tag", "C", "--heartbeat-interval-ms=300").worker_tags == ("C",)
+    monkeypatch.setenv("ZMQDATA_FAULT_TOLERANT_MODE", "1")
+    monkeypatch.setenv("ZMQDATA_GC_DYNAMIC_SHARDING_JOBS", "0")
+    parser = commands.dispatcher_arguments("x")
+    chosen = parser.parse_args(["--no-fault-tolerant", "--gc-dynamic-sharding-jobs"])
+    assert options.chosen_settings(DispatcherConfig, chosen) == DispatcherConfig()
+
+
+def test_every_option_of_the_commands_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no field of a configuration (processes, log level, status) comes from the environment, too."""
+    for name, text in {"PROCESSES": "3", "LOG_LEVEL": "Debug", "TIMEOUT": "2", "JSON": "true", "WORKER": "a:1"}.items():
+        monkeypatch.setenv(f"ZMQDATA_{name}", text)
+    nothing = argparse.Namespace()
+    assert options.chosen_settings(ProcessSettings, nothing).processes == "3"
+    assert options.chosen_settings(options.LogSettings, nothing).log_level == "debug"
+    found = options.chosen_settings(asking.StatusSettings, nothing)
+    assert (found.timeout, found.json, found.worker) == (2.0, True, "a:1")
+
+
+def test_variables_that_are_misspelt_are_found() -> None:
+    """A variable that is nearly one of ours is told with the right one; those of others are left alone."""
+    environment = ["ZMQDATA_WORKER_TIMOUT_MS", "ZMQDATA_PORT", "ZMQDATA_CHAINS", "ZMQ_DATA_PORTS", "HOME"]
+    assert commands.misspelt(environment) == [("ZMQDATA_WORKER_TIMOUT_MS", "ZMQDATA_WORKER_TIMEOUT_MS")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["worker", "--dispatcher", HERE, "--processes", "0"], "expected a number from 1 up, or auto, got '0'"),
+        (["worker", "--dispatcher", HERE, "--processes", "1000000"], "at most 1000 processes, got 1000000: more than"),
+        (["worker", "--dispatcher", HERE, "--processes", "many"], "got 'many'"),
+        (["worker", "--dispatcher", HERE, "--memory-limit", "much"], "such as 2GiB, 512MiB or 2147483648, got 'much'"),
+        (["worker", "--dispatcher", HERE, "--user", "nobody-here"], "there is no user 'nobody-here' on this machine"),
+        (["worker", "--dispatcher", HERE, "--max-tasks", "-1"], "`max_tasks` must be at least 0, got -1"),
+        (["worker", "--dispatcher", HERE, "--data-ports", "9-1"], "such as 7000-7100"),
+        (["worker", "--dispatcher", HERE, "--nonsense"], "unrecognized arguments: --nonsense"),
+        (["worker", "--dispatcher", HERE, "--tag", ""], "Worker tags cannot be empty."),
+        (["worker", "--dispatcher", HERE, "--port", "65536"], "argument --port: `port` must be between 0 and 65535"),
+        (["worker", "--dispatcher", HERE, "--advertise", "a:b:c"], "Malformed address 'a:b:c'"),
+        (
+            ["worker", "--dispatcher", HERE, "--processes", "2", "--advertise", "gate:7000"],
+            "2 processes cannot all be announced as 'gate:7000'; write 'gate:%port%'",
+        ),
+        (["worker", "--dispatcher", ""], "where is the dispatcher? Give --dispatcher tcp://HOST:PORT"),
+        (["worker", "--dispatcher", HERE, "--host", ""], "argument --host: `host` must not be empty"),
+        (["worker", "--dispatcher", HERE, "--log-level", "loud"], "`log_level` must be one of 'debug'"),
+        (["worker", "--dispatcher", HERE, "--host", "no-such-host.invalid"], "Unknown host 'no-such-host.invalid'"),
+        (["worker", "--dispatcher", "tcp://no-such-host.invalid:1"], "Unknown host 'no-such-host.invalid'"),
+        (["worker", "--dispatcher", "grp://a:1"], "No credentials factory has been registered for protocol grp"),
+        (["worker", "--dispatcher", "a://b://c"], "multiple '://'"),
+        (["worker", "--dispatcher", HERE, "--processes", "2", "--data-ports", "7000-7000"], "do not suffice"),
+        (["worker"], "where is the dispatcher? Give --dispatcher tcp://HOST:PORT or set ZMQDATA_DISPATCHER"),
+        (["dispatcher", "--port", "http"], "argument --port: expected a whole number, got 'http'"),
+        (["dispatcher", "--worker-address", ""], "`worker_addresses` must not have empty entries"),
+        (["dispatcher", "--work-dir", ""], "`work_dir` must not be empty; leave it out, or say DIR"),
+        (["dispatcher", "--host", "no-such-host.invalid"], "Unknown host 'no-such-host.invalid'"),
+        (["dispatcher", "--fault-tolerant"], "Cannot enable fault tolerant mode without configuring a work dir"),
+        (["status"], "which dispatcher?"),
+        (["status", "--dispatcher", "tcp://no-such-host.invalid:1"], "Unknown host"),
+        (["status", "--dispatcher", HERE, "--timeout", "nan"], "positive number of seconds, got nan"),
+        (["status", "--dispatcher", HERE, "--timeout", "-1"], "positive number of seconds, got -1"),
+        (["nonsense"], "invalid choice: 'nonsense'"),
+        ([], "required: command"),
+    ],
+)
+@pytest.mark.realprocess
+def test_arguments_that_cannot_work_are_one_line(arguments: list[str], text: str) -> None:
+    """Bad arguments end a command with exit code 2 and one line on standard error that begins with its name."""
+    program = f"import sys; from zmqdata.cli.commands import main; sys.exit(main({arguments!r}))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, env={})
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert text in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith("zmqdata")
+
+
+@pytest.mark.parametrize(
+    ("command", "variable", "text", "expected"),
+    [
+        ("dispatcher", "ZMQDATA_PORT", "http", "ZMQDATA_PORT=http is wrong: expected a whole number"),
+        ("dispatcher", "ZMQDATA_LOG_LEVEL", "loud", "ZMQDATA_LOG_LEVEL=loud is wrong: `log_level` must be one of"),
+        ("worker", "ZMQDATA_PROCESSES", "many", "expected a number from 1 up, or auto, got 'many'"),
+        ("worker", "ZMQDATA_DATA_PORTS", "9-1", "ZMQDATA_DATA_PORTS=9-1 is wrong: expected a range of ports"),
+        ("status", "ZMQDATA_TIMEOUT", "soon", "ZMQDATA_TIMEOUT=soon is wrong: expected a number, got 'soon'"),
+    ],
+)
+@pytest.mark.realprocess
+def test_a_wrong_environment_is_one_line(command: str, variable: str, text: str, expected: str) -> None:
+    """A variable that cannot be used ends a command with exit code 2 and one line that names it."""
+    program = f"import sys; from zmqdata.cli.commands import main; sys.exit(main([{command!r}]))"
+    environment = {"ZMQDATA_DISPATCHER": HERE, variable: text}
+    asked = [sys.executable, "-c", program]
+    ended = subprocess.run(asked, capture_output=True, text=True, timeout=30, env=environment)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert expected in ended.stderr
+
+
+@pytest.mark.realprocess
+def test_a_supervisor_imports_next_to_nothing() -> None:
+    """The command that becomes a supervisor loads no numpy, ZeroMQ or dill."""
+    heavy = ["numpy", "zmq", "dill", "msgspec", "optree", "rich", "asyncio"]
+    program = f"import sys, zmqdata.worker.__main__; print([name for name in {heavy} if name in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert ended.stdout.strip() == "[]"
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """--version prints what is installed and ends well."""
+    with pytest.raises(SystemExit) as ended:
+        commands.main(["--version"])
+    assert not ended.value.code
+    assert capsys.readouterr().out.strip()

@@ -1,0 +1,101 @@
+"""Facts about addresses as users write them: what they stand for, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zmqdata.config.endpoints import advertised, endpoint_host, join_address, parse_service, split_address
+from zmqdata.errors import NotFoundError
+
+
+@pytest.mark.parametrize(
+    ("service", "endpoint"),
+    [
+        ("tcp://host:5050", "tcp://host:5050"),
+        ("host:5050", "tcp://host:5050"),
+        (("tcp", "host:5050"), "tcp://host:5050"),
+        ("[::1]:5050", "tcp://[::1]:5050"),
+        ("ipc:///run/dispatcher", "ipc:///run/dispatcher"),
+        (("ipc", "relative"), "ipc://relative"),
+    ],
+)
+def test_a_service_is_written_in_several_ways(service: Any, endpoint: str) -> None:
+    """A string with or without protocol, and a pair, stand for one endpoint."""
+    assert parse_service(service) == endpoint
+
+
+@pytest.mark.parametrize(
+    ("service", "text"),
+    [
+        (5050, "`service` must be a string"),
+        (None, "`service` must be a string"),
+        (b"tcp://a:1", "`service` must be a string"),
+        (("tcp", 5), "`service` must be a string"),
+        (("tcp", "a:1", "b"), "`service` must be a string"),
+        ("", "^`service` must not be empty$"),
+        (("", "a:1"), "`service` must not have an empty part"),
+        ("tcp://tcp://a:1", "Malformed `service` string has multiple '://'"),
+        ("://a:1", "Malformed `service` string has no protocol"),
+        ("tcp://a", "has no port; expected 'host:port', for example 'a:5050'"),
+        ("tcp://a:", "has no port"),
+        ("tcp://:5050", "no valid host"),
+        ("tcp://a b:1", "no valid host"),
+        ("tcp://a/b:1", "no valid host"),
+        ("tcp://a:0", "port '0'; expected a number between 1 and 65535"),
+        ("tcp://a:65536", "65536"),
+        ("tcp://a:http", "port 'http'"),
+        ("tcp://a:-1", "port '-1'"),
+        ("tcp://::1:5050", "IPv6 host in brackets"),
+        ("tcp://[::1]", "has no port"),
+        ("ipc://", "must have 1 to 107 bytes"),
+        ("ipc://" + "x" * 108, "got 108 bytes"),
+    ],
+)
+def test_a_service_that_cannot_be_is_refused(service: Any, text: str) -> None:
+    """Each malformed service is a ValueError that says what is wrong with it."""
+    with pytest.raises(ValueError, match=text):
+        parse_service(service)
+
+
+def test_an_unknown_protocol_is_not_found() -> None:
+    """A protocol that does not exist is named in the words of tf.data, with those that do."""
+    with pytest.raises(NotFoundError, match=r"No credentials factory .* for protocol grp\. .*tcp.*ipc"):
+        parse_service("grp://a:1")
+
+
+@given(st.text() | st.tuples(st.text(), st.text()))
+def test_any_text_is_parsed_or_refused(service: Any) -> None:
+    """Whatever is given as a service, the result is an endpoint or one of the two documented errors."""
+    with contextlib.suppress(ValueError, NotFoundError):
+        assert parse_service(service).startswith(("tcp://", "ipc://"))
+
+
+@given(st.ip_addresses().map(str), st.integers(1, 65535))
+def test_splitting_undoes_joining(host: str, port: int) -> None:
+    """Any IP address and port survive being written as one address."""
+    if "%" not in host:
+        assert split_address(join_address(host, port)) == (host, port)
+
+
+def test_only_tcp_endpoints_have_a_host() -> None:
+    """The host of an ipc endpoint is None."""
+    assert endpoint_host("ipc:///run/x") is None
+    assert endpoint_host("tcp://a:1") == "a"
+
+
+def test_a_dispatcher_is_not_everywhere() -> None:
+    """A service at every host is refused; nothing could connect to it."""
+    with pytest.raises(ValueError, match=r"'\*' is every host"):
+        parse_service("tcp://*:5050")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "0.0.0.0:%port%", "*", "*:7000", "::", "[::]:7000", "%port%"])
+def test_what_nobody_can_connect_to_is_not_announced(address: str) -> None:
+    """An address for binding is no address for others."""
+    with pytest.raises(ValueError, match="nobody can connect"):
+        advertised(address)

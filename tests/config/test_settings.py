@@ -1,0 +1,242 @@
+"""Facts about settings: one declaration, from which checks, texts and environment variables follow."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zmqdata.config.dispatcher import WorkerConfig
+from zmqdata.config.settings import (
+    check_int,
+    check_settings,
+    check_type,
+    check_wait,
+    checked,
+    default_of,
+    described,
+    flag_of,
+    from_environment,
+    milliseconds,
+    opposite,
+    read_text,
+    setting,
+    shown,
+    variable_of,
+    variables,
+)
+
+
+@described
+@dataclass(frozen=True)
+class Sample:
+    """Settings of every type.
+
+    Args:
+        {settings}
+    """
+
+    count: int = setting(1, "how many", least=0, most=10)
+    share: float = setting(0.5, "how much")
+    eager: bool = setting(True, "whether at once")
+    name: str = setting("x", "what it is called", flag="--called")
+    place: str | None = setting(None, "where it is", variable="ZMQDATA_WHERE")
+    mood: str = setting("MERRY", "how it feels", choices=("MERRY", "GRIM"))
+    pause: int = milliseconds(5, "how long to wait", least=-1)
+    words: tuple[str, ...] = setting((), "some words")
+    ports: tuple[int, int] | None = setting(None, "some ports")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+NAMED = {one.name: one for one in fields(Sample)}
+
+
+
+@given(
+    st.builds(
+        Sample,
+        count=st.integers(0, 10),
+        share=st.floats(0.1, 1e300),
+        eager=st.booleans(),
+        name=st.text(min_size=1),
+        place=st.text(min_size=1),
+        words=st.lists(st.text("ab -%", min_size=1).map(str.strip).filter(bool), min_size=1).map(tuple),
+        ports=st.tuples(st.integers(1, 9), st.integers(9, 65535)),
+    )
+)
+def test_what_is_shown_is_read_as_it_was(sample: Sample) -> None:
+    """Every value, written as people do, is read back as the same."""
+    for name, one in NAMED.items():
+        value = getattr(sample, name)
+        assert checked(one, read_text(one, shown(value))) == value
+
+
+def test_names_follow_from_the_field_unless_declared() -> None:
+    """Option and environment variable are named after the field, where nothing else is declared."""
+    assert [flag_of(NAMED["count"]), flag_of(NAMED["name"])] == ["--count", "--called"]
+    assert [variable_of(NAMED["count"]), variable_of(NAMED["place"])] == ["ZMQDATA_COUNT", "ZMQDATA_WHERE"]
+    assert {"ZMQDATA_COUNT", "ZMQDATA_WHERE"} <= variables(Sample)
+    assert opposite("--eager") == "--no-eager"
+
+
+def test_the_docstring_lists_the_settings() -> None:
+    """The docstring of a configuration has a line for each of its settings."""
+    assert "Args:\n    count: how many.\n    share: how much.\n" in (Sample.__doc__ or "")
+
+
+def test_defaults_are_words() -> None:
+    """A default is told as it would be written, and none is none."""
+    defaults = [default_of(one) for one in fields(Sample)]
+    assert defaults == ["1", "0.5", "true", "x", "none", "MERRY", "5", "none", "none"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("count", "one", "a whole number, got 'one'"),
+        ("count", "1.0", "a whole number"),
+        ("count", "1__", None),
+        ("share", "half", "a number, got 'half'"),
+        ("eager", "perhaps", "1, 0, true or false, got 'perhaps'"),
+        ("ports", "9-1", "a range of ports such as 7000-7100"),
+        ("ports", "0", "a range of ports"),
+        ("ports", "1-65536", "a range of ports"),
+        ("ports", "1-2-3", "a range of ports"),
+    ],
+)
+def test_a_text_that_means_nothing_is_refused(name: str, text: str, expected: str | None) -> None:
+    """A text that stands for no value is refused with what was expected."""
+    if expected is None:
+        assert read_text(NAMED[name], text) == 1
+        return
+    with pytest.raises(ValueError, match=f"expected {expected}"):
+        read_text(NAMED[name], text)
+
+
+@pytest.mark.parametrize("text", ["1", "true", "TRUE", "yes", "on", " True "])
+def test_truth_has_several_words(text: str) -> None:
+    """1, true, yes and on are true in any case; 0, false, no and off are not."""
+    assert read_text(NAMED["eager"], text) is True
+    assert read_text(NAMED["eager"], {"1": "0", "yes": "no", "on": "off"}.get(text, "false")) is False
+
+
+def test_a_single_port_is_a_range() -> None:
+    """One port is a range that begins and ends with it."""
+    assert read_text(NAMED["ports"], " 7000 ") == (7000, 7000)
+
+
+@pytest.mark.parametrize(
+    ("given_", "error", "text"),
+    [
+        ({"share": "1"}, TypeError, "`share` must be a number, got '1' of type str"),
+        ({"share": True}, TypeError, "`share` must be a number"),
+        ({"share": 0}, ValueError, "`share` must be a positive number of seconds, got 0"),
+        ({"share": float("nan")}, ValueError, "`share` must be a positive number of seconds, got nan"),
+        ({"eager": 1}, TypeError, "`eager` must be bool, got 1 of type int"),
+        ({"mood": "SAD"}, ValueError, "`mood` must be one of 'MERRY', 'GRIM', got 'SAD'"),
+        ({"pause": -2}, ValueError, r"`pause` must be at least -1 \(-1 means never\), got -2"),
+        ({"pause": 2**31}, ValueError, r"`pause` must be at most 2147483647 \(-1 means never\)"),
+        ({"words": "x"}, TypeError, r"`words` must be a list of strings, got 'x'; for a single one write \['x'\]"),
+        ({"words": [1]}, TypeError, "`words entry` must be str, got 1"),
+        ({"ports": 7}, TypeError, r"`ports` must be a pair \(first, last\), got 7"),
+        ({"ports": (0, 7)}, ValueError, r"`ports` must be between 1 and 65535, got 0"),
+        ({"ports": (7, 6)}, ValueError, r"`ports` must be \(first, last\) with first <= last, got \(7, 6\)"),
+        ({"name": ""}, ValueError, "`name` must not be empty; leave it out, or say a word"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused(given_: dict[str, Any], error: type[Exception], text: str) -> None:
+    """A value of another type, an empty one and one out of its range are refused at the call."""
+    with pytest.raises(error, match=text):
+        Sample(**given_)
+
+
+def test_a_path_is_a_text() -> None:
+    """A path object is as good as its text."""
+    assert Sample(place=Path("a/b")).place == "a/b"  # type: ignore[arg-type]
+
+
+def test_whole_numbers_have_a_range() -> None:
+    """A whole number is returned, and refused when it is none or out of its range."""
+    assert check_int("n", 3) == 3
+    assert check_int("n", 0, least=0) == 0
+    for value, error in ((True, TypeError), ("3", TypeError), (None, TypeError), (2.0, TypeError), (-1, ValueError)):
+        with pytest.raises(error, match="`n` must be"):
+            check_int("n", value, least=0)
+
+
+def test_types_are_checked() -> None:
+    """A value of another type is refused with both types."""
+    check_type("flag", True, bool)
+    with pytest.raises(TypeError, match="`flag` must be bool, got 1 of type int"):
+        check_type("flag", 1, bool)
+
+
+def test_times_to_wait() -> None:
+    """None, 0 and infinity are times to wait; texts, truth values, negative numbers and NaN are none."""
+    for seconds in (None, 0, 0.5, float("inf")):
+        check_wait("timeout", seconds)
+    for seconds, error in (("1", TypeError), (True, TypeError), (-1, ValueError), (float("nan"), ValueError)):
+        with pytest.raises(error, match="`timeout` must be a number of seconds"):
+            check_wait("timeout", seconds)
+    with pytest.raises(TypeError, match="`timeout` must be a number of seconds, got None"):
+        check_wait("timeout", None, forever=False)
+
+
+def test_an_error_without_the_environment_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error about what was given stays the same error, even when the environment says other things."""
+    monkeypatch.setenv("ZMQDATA_NAME", "y")
+    with pytest.raises(ValueError, match=r"`count` must be at most 10, got 11$"):
+        from_environment(Sample, {"count": 11})
+    assert from_environment(Sample, {"count": 5}) == Sample(count=5, name="y")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "expected"),
+    [
+        ("ZMQDATA_COUNT", "one", "ZMQDATA_COUNT=one is wrong: expected a whole number"),
+        ("ZMQDATA_MOOD", "SAD", "ZMQDATA_MOOD=SAD is wrong: `mood` must be one of"),
+        ("ZMQDATA_PORT", "tcp://10.0.0.1:1", "Kubernetes sets it"),
+    ],
+)
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, expected: str) -> None:
+    """A variable that means nothing is an error with its name, its text and what was expected."""
+
+    @dataclass(frozen=True)
+    class Larger(Sample):
+        port: int = setting(0, "where to listen")
+
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        from_environment(Larger, {})
+
+
+def test_what_contradicts_the_environment_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error about a setting that came from the environment says where it came from."""
+
+    @dataclass(frozen=True)
+    class Strict(Sample):
+        def __post_init__(self) -> None:
+            raise ValueError("`count` does not go with `name`")
+
+    monkeypatch.setenv("ZMQDATA_COUNT", "3")
+    with pytest.raises(ValueError, match=r"go with `name` \(the environment has ZMQDATA_COUNT=3\)"):
+        from_environment(Strict, {"name": "y"})
+
+
+def test_a_choice_is_taken_in_any_case() -> None:
+    """A word that is one of a few is kept as it was declared."""
+    assert Sample(mood="grim").mood == "GRIM"
+
+
+def test_a_text_can_be_written_as_utf8() -> None:
+    """Half of a surrogate pair is refused, alone or in a list, as no message could carry it."""
+    for given_ in ({"host": "\ud800"}, {"worker_tags": ("\ud800",)}):
+        with pytest.raises(ValueError, match="UTF-8"):
+            WorkerConfig("tcp://10.0.0.1:1", **given_)  # type: ignore[arg-type]

@@ -1,0 +1,62 @@
+"""Tests of ``zmqdata.elements.shapes``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqdata.elements.shapes import checked_dtype, checked_shape, dtype_name, merged_shape, shape_admits, without_width
+
+
+@pytest.mark.parametrize(
+    ("given", "shape"),
+    [(None, None), (3, (3,)), ([], ()), ((None, np.int64(2)), (None, 2)), (np.array([4, 5]), (4, 5))],
+)
+def test_shapes_are_tuples_of_ints_and_none(given: Any, shape: Any) -> None:
+    """A shape may be given as a number or any sequence of lengths."""
+    assert checked_shape(given) == shape
+
+
+@pytest.mark.parametrize("given", [(-1,), (True,), ("x",), (1.5,)])
+def test_what_is_no_length_is_refused(given: Any) -> None:
+    """The text shows the length that is none."""
+    with pytest.raises(ValueError, match=r"lengths of at least 0, or None .* got"):
+        checked_shape(given)
+
+
+@pytest.mark.parametrize("given", ["", b"", {}, 1.5, object(), int])
+def test_what_is_no_sequence_is_no_shape(given: Any) -> None:
+    """A text or a dict is not taken for the shape of a scalar."""
+    with pytest.raises(TypeError, match="a shape is a number, a sequence of lengths, or None; got"):
+        checked_shape(given)
+
+
+@pytest.mark.parametrize("given", ["", "x", -1, 1.5, True, object(), (), "a\udc80", [], {}])
+def test_what_numpy_does_not_take_is_no_dtype(given: Any) -> None:
+    """The text shows what came; records without fields are none either."""
+    with pytest.raises(TypeError, match="dtype must"):
+        checked_dtype(given)
+
+
+def test_none_admits_any_length() -> None:
+    """None stands for any length, and shapes of different numbers of axes do not fit."""
+    assert shape_admits((None, 2), (7, 2))
+    assert not shape_admits((None, 2), (7, 3))
+    assert not shape_admits((None,), (7, 3))
+
+
+def test_merging_keeps_what_is_equal() -> None:
+    """Where two shapes differ, None is left; where their axes do, nothing."""
+    assert merged_shape((2, 3), (2, 4)) == (2, None)
+    assert merged_shape((2,), (2, 4)) is None
+    assert merged_shape(None, (2,)) is None
+    assert merged_shape((2,), None) is None
+
+
+def test_texts_have_no_width() -> None:
+    """Texts of every width are one dtype with a name of its own."""
+    assert without_width(np.dtype("<U7")) == without_width(np.dtype("<U3"))
+    assert [dtype_name(without_width(np.dtype(code))) for code in ("U3", "S3", ">i4")] == ["str", "bytes", "int32"]
+    assert dtype_name(np.dtype([("a", "i1")])) == "[('a', 'i1')]"

@@ -1,0 +1,281 @@
+"""Tests of ``zmqdata.elements.specs``."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
+from zmqdata.elements.specs import (
+    DatasetSpec,
+    TensorSpec,
+    decode_spec,
+    encode_spec,
+    leading_length,
+    map_structure,
+    merge_specs,
+    spec_of,
+    specs_agree,
+    with_leading_axis,
+    with_leading_length,
+    without_leading_axis,
+)
+from zmqdata.errors import ProtocolError
+
+Point = namedtuple("Point", ["x", "y"])
+INT = TensorSpec((), np.int64)
+
+leaves = st.builds(
+    TensorSpec,
+    st.none() | st.lists(st.none() | st.integers(0, 9), max_size=3).map(tuple),
+    st.sampled_from(
+        ["int8", "float32", "bool", "U", "S", "O", "M8[ns]", ">i4", "i4,f8", [("a", "i1", (2,)), ("b", "U3")]]
+    ),
+)
+ragged_leaves = st.builds(
+    lambda shape, rank, dtype, splits: RaggedTensorSpec(
+        None if shape is None else (None,) * (rank + 1) + tuple(shape), dtype, rank, splits
+    ),
+    st.none() | st.lists(st.none() | st.integers(0, 9), max_size=2),
+    st.integers(1, 3),
+    st.sampled_from(["int8", "U", ">i4", "i4,f8"]),
+    st.sampled_from(["int32", "int64"]),
+)
+specs = st.recursive(
+    leaves | ragged_leaves,
+    lambda inner: st.one_of(
+        st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.tuples(inner, inner).map(lambda pair: Point(*pair)),
+    ),
+    max_leaves=6,
+)
+
+
+@given(specs)
+def test_any_spec_survives_bytes(spec: Any) -> None:
+    """Decoding gives an equal spec of the same types, namedtuples and structured dtypes included."""
+    decoded = decode_spec(encode_spec(spec))
+    assert decoded == spec
+    assert repr(decoded) == repr(spec)
+
+
+@given(st.binary(max_size=40) | specs.map(encode_spec).map(lambda encoded: encoded[:-1] + b"\xc1"))
+def test_rubbish_raises_protocol_error_only(encoded: bytes) -> None:
+    """Bytes that are no spec raise ProtocolError, never anything else."""
+    try:
+        decode_spec(encoded)
+    except ProtocolError:
+        return
+    assert encode_spec(decode_spec(encoded))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["l", "no dtype", []],
+        ["l", "<i8", [-1]],
+        ["l", {"fields": [], "size": 1}, []],
+        ["d", ["a", "a"], [["l", "<i8", []], ["l", "<i8", []]]],
+        ["d", [], [["l", "<i8", []]]],
+        ["x"],
+    ],
+)
+def test_wrong_descriptions_raise_protocol_error(wrong: Any) -> None:
+    """Well-formed msgpack that describes no spec is refused as well."""
+    with pytest.raises(ProtocolError):
+        decode_spec(msgspec.msgpack.encode(wrong))
+
+
+def test_deep_nesting_is_refused() -> None:
+    """A peer cannot exhaust the stack with nested specs or dtypes."""
+    spec: Any = INT
+    for _ in range(70):
+        spec = (spec,)
+    with pytest.raises(ProtocolError, match="deeper"):
+        decode_spec(encode_spec(spec))
+    dtype: Any = "<i8"
+    for _ in range(70):
+        dtype = [dtype, [1]]
+    with pytest.raises(ProtocolError, match="deeper"):
+        decode_spec(msgspec.msgpack.encode(["l", dtype, []]))
+
+
+def test_unknown_namedtuple_becomes_a_dict() -> None:
+    """A class that is not imported here is not imported on a peer's word."""
+    encoded = encode_spec(Point(INT, INT)).replace(b"Point", b"Paint")
+    assert decode_spec(encoded) == {"x": INT, "y": INT}
+
+
+def test_only_specs_are_encoded() -> None:
+    """Something that is no spec is a TypeError that shows it."""
+    with pytest.raises(TypeError, match="got 7"):
+        encode_spec({"x": 7})
+
+
+def test_python_leaves_have_numpys_dtypes() -> None:
+    """Python's own types count as the dtypes that numpy would give them, anything else as object."""
+    spec = spec_of((1, 2.0, True, 1j, "a", b"b", None, {1}))
+    dtypes = [np.int64, np.float64, np.bool_, np.complex128, np.str_, np.bytes_, object, object]
+    assert spec == tuple(TensorSpec((), dtype) for dtype in dtypes)
+
+
+def test_a_list_is_an_array() -> None:
+    """Lists in elements have the spec of the array that they become."""
+    assert spec_of({"x": [[1, 2]]}) == {"x": TensorSpec((1, 2), np.int64)}
+
+
+def test_texts_have_no_width() -> None:
+    """Texts of different widths have equal specs, which admit any width."""
+    spec = spec_of(np.array(["abc"]))
+    assert spec == spec_of(np.array(["z"])) == TensorSpec((1,), str)
+    assert spec.admits((1,), np.dtype("<U9"))
+    assert repr(spec) == "TensorSpec(shape=(1,), dtype=str)"
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "admitted"),
+    [((5, 2), "int8", True), ((5, 3), "int8", False), ((5,), "int8", False), ((5, 2), "int16", False)],
+)
+def test_admits_compares_shape_and_dtype(shape: tuple[int, ...], dtype: str, admitted: bool) -> None:
+    """None in a shape stands for any length, and every other length and the dtype must be equal."""
+    assert TensorSpec((None, 2), "int8").admits(shape, np.dtype(dtype)) is admitted
+
+
+def test_unknown_rank_admits_any_shape() -> None:
+    """A spec without a shape admits arrays with any number of axes."""
+    assert TensorSpec(None, "int8").admits((1, 2, 3), np.dtype("int8"))
+
+
+@pytest.mark.parametrize("shape", [(-1,), ("a",), (True,), (1.5,)])
+def test_wrong_shapes_are_refused(shape: Any) -> None:
+    """Lengths are ints of at least 0, or None."""
+    with pytest.raises(ValueError, match="lengths"):
+        TensorSpec(shape, "int8")
+
+
+def test_a_single_length_is_a_shape() -> None:
+    """One int is the shape of a vector, and the default dtype is that of tf.TensorSpec."""
+    assert TensorSpec(3) == TensorSpec((3,), np.float32)
+
+
+def test_merging_keeps_what_is_common() -> None:
+    """Different lengths become None, different numbers of axes an unknown shape."""
+    first = {"x": TensorSpec((2, 3), "int8"), "y": TensorSpec((1,), "int8")}
+    second = {"x": TensorSpec((4, 3), "int8"), "y": TensorSpec((), "int8")}
+    assert merge_specs(first, second) == {"x": TensorSpec((None, 3), "int8"), "y": TensorSpec(None, "int8")}
+
+
+@pytest.mark.parametrize("other", [TensorSpec((), "int8"), (INT,), {"x": INT, "y": INT}, {"y": INT}])
+def test_merging_different_elements_is_an_error(other: Any) -> None:
+    """Different dtypes or nestings are a TypeError that names the remedy."""
+    for pair in ({"x": INT}, other if isinstance(other, dict) else {"x": other}), (other, {"x": INT}):
+        with pytest.raises(TypeError, match="map"):
+            merge_specs(*pair)
+
+
+def test_batches_have_one_more_axis() -> None:
+    """Adding and removing the leading axis are opposites, also where the shape is unknown."""
+    spec = (TensorSpec((2,), "int8"), TensorSpec(None, "int8"))
+    assert with_leading_axis(spec, 4) == (TensorSpec((4, 2), "int8"), TensorSpec(None, "int8"))
+    assert without_leading_axis(with_leading_axis(spec, None)) == spec
+
+
+def test_structures_keep_their_kind() -> None:
+    """Mapping keeps dicts in order, namedtuples as such, and takes None and lists as leaves."""
+    structure = {"b": Point(1, None), "a": ([1, 2],)}
+    mapped = map_structure(lambda leaf: [leaf], structure)
+    assert mapped == {"b": Point([1], [None]), "a": ([[1, 2]],)}
+    assert list(mapped) == ["b", "a"]
+
+
+def test_ragged_leaves_have_specs() -> None:
+    """A ragged tensor is one leaf; batching adds a ragged axis, and its rows lose one, down to arrays."""
+    spec = spec_of({"r": RaggedTensor(np.zeros((3, 2)), [0, 1, 3])})["r"]
+    assert spec == RaggedTensorSpec((2, None, 2), "f8", 1)
+    stacked = with_leading_axis(spec, None)
+    assert stacked == RaggedTensorSpec((None, 2, None, 2), "f8", 2)
+    assert without_leading_axis(stacked) == spec
+    assert without_leading_axis(spec) == TensorSpec((None, 2), "f8")
+    assert with_leading_length(spec, None) == RaggedTensorSpec((None, None, 2), "f8", 1)
+
+
+def test_ragged_specs_merge() -> None:
+    """Lengths that differ become None; another ragged rank, dtype of splits or kind of leaf does not fit."""
+    one = RaggedTensorSpec((2, None, 3), "f8", 1)
+    assert merge_specs(one, RaggedTensorSpec((4, None, 3), "f8", 1)) == RaggedTensorSpec((None, None, 3), "f8", 1)
+    others = [RaggedTensorSpec((2, None, 3), "f8", 2), RaggedTensorSpec((2, None, 3), "f8", 1, "int32")]
+    for other in (*others, TensorSpec((2, None, 3), "f8")):
+        with pytest.raises(TypeError, match="in the place of"):
+            merge_specs(one, other)
+
+
+def test_the_leading_length_is_the_one_that_is_known() -> None:
+    """Of several leaves the first with a known length tells; without any it is None."""
+    assert leading_length((TensorSpec((None,)), TensorSpec((5, 1)))) == 5
+    assert leading_length((TensorSpec((None,)), TensorSpec(()), TensorSpec(None))) is None
+    assert with_leading_length(TensorSpec(None), 3) == TensorSpec(None)
+
+
+def test_datasets_in_elements_have_a_spec() -> None:
+    """A DatasetSpec travels, merges, and is an object to whoever batches."""
+    inner = DatasetSpec({"x": TensorSpec((2,), "int8")})
+    spec = (inner, TensorSpec((), "int8"))
+    assert decode_spec(encode_spec(spec)) == spec
+    assert merge_specs(inner, DatasetSpec({"x": TensorSpec((3,), "int8")})).element_spec == {
+        "x": TensorSpec((None,), "int8")
+    }
+    for pair in ((inner, TensorSpec((), object)), (TensorSpec((), object), inner)):
+        with pytest.raises(TypeError, match="in the place of"):
+            merge_specs(*pair)
+    assert with_leading_axis(inner, 3) == TensorSpec((3,), object)
+
+
+def test_a_leaf_with_an_element_spec_is_a_dataset() -> None:
+    """What has an element_spec is described by it."""
+
+    class Anything:
+        element_spec = TensorSpec((), "int8")
+
+    assert spec_of((Anything(),)) == (DatasetSpec(TensorSpec((), "int8")),)
+
+
+I8 = TensorSpec((2, None), "int8")
+
+
+@pytest.mark.parametrize(
+    ("other", "agrees"),
+    [
+        (TensorSpec((2, 5), "int8"), True),
+        (TensorSpec(None, "int8"), True),
+        (TensorSpec((3, 5), "int8"), False),
+        (TensorSpec((2,), "int8"), False),
+        (TensorSpec((2, 5), "int16"), False),
+        ({"a": I8}, False),
+        (DatasetSpec(I8), False),
+        (RaggedTensorSpec((2, None), "int8"), False),
+    ],
+)
+def test_specs_agree_where_an_element_can_look_like_both(other: Any, agrees: bool) -> None:
+    """Nesting, kind and dtype are equal, and lengths are where both are known; within nestings and windows, too."""
+    assert specs_agree(I8, other) is agrees
+    assert specs_agree(other, I8) is agrees
+    assert specs_agree({"x": (I8, I8)}, {"x": (I8, other)}) is agrees
+    assert specs_agree(DatasetSpec(I8), DatasetSpec(other)) is agrees
+    assert not specs_agree({"x": I8}, {"y": I8})
+
+
+@pytest.mark.parametrize("bad", [5, None, "int64", TensorSpec, [TensorSpec((), "int8")], {"x": np.int8}])
+def test_a_dataset_s_spec_is_made_of_specs(bad: Any) -> None:
+    """What is none is refused where it is given, and not where it is first looked at."""
+    with pytest.raises(TypeError, match=r"element_spec must be TensorSpec\(shape, dtype\) for each leaf.* of type"):
+        DatasetSpec(bad)
+    for good in ((), {"x": DatasetSpec(TensorSpec((), "int8"))}):
+        assert DatasetSpec(good).element_spec == good

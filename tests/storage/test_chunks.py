@@ -1,0 +1,127 @@
+"""Tests of ``zmqdata.storage.chunks``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zmqdata.elements.specs import TensorSpec
+from zmqdata.errors import DataLossError
+from zmqdata.storage import chunks
+from zmqdata.storage.chunks import ChunkReader, ChunkWriter
+from zmqdata.storage.manifests import Chunk, Manifest, read_manifest, spec_text, write_manifest
+
+
+def filled(folder: Path, counts: tuple[int, ...] = (5, 3), compression: str | None = None) -> Manifest:
+    """A folder with chunks of small numbers, two in each block."""
+    made = []
+    for index, count in enumerate(counts):
+        writer = ChunkWriter(str(folder / f"{index}.chunk"), compression)
+        for number in range(count):
+            writer.add({"x": np.full(3, number), "n": index})
+            if number % 2:
+                writer.flush()
+        made.append(writer.finish())
+    manifest = Manifest("run", compression, spec_text(TensorSpec((), "int8")), tuple(made))
+    write_manifest(str(folder), manifest)
+    return manifest
+
+
+def numbers(reader: ChunkReader) -> list[tuple[int, int]]:
+    return [(element["n"], int(element["x"][0])) for element in reader]
+
+
+EIGHT = [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("compression", [None, "AUTO", "zstd"])
+def test_elements_come_back_in_order(tmp_path: Path, compression: str | None) -> None:
+    """What was written to several chunks is read in order, after the manifest said what there is."""
+    made = filled(tmp_path, compression=compression)
+    assert read_manifest(str(tmp_path)) == made
+    manifest = read_manifest(str(tmp_path))
+    assert (manifest.elements, manifest.element_spec) == (8, TensorSpec((), "int8"))
+    assert numbers(ChunkReader(str(tmp_path), manifest.chunks)) == EIGHT
+
+
+def test_reading_goes_on_from_any_place(tmp_path: Path) -> None:
+    """A state is a place in a file, and skipping leaves whole chunks unread."""
+    manifest = filled(tmp_path)
+    reader = ChunkReader(str(tmp_path), manifest.chunks)
+    for step in range(9):
+        other, skipped = ChunkReader(str(tmp_path), manifest.chunks), ChunkReader(str(tmp_path), manifest.chunks)
+        other.restore(reader.state())
+        skipped.skip(step)
+        assert numbers(other) == numbers(skipped) == EIGHT[step:]
+        next(reader, None)
+    assert next(reader, "ended") == "ended"
+    reader.close()
+
+
+def test_large_and_many_elements_make_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block ends when it is large, has many elements, or the next one looks different."""
+    monkeypatch.setattr(chunks, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(chunks, "BLOCK_ELEMENTS", 3)
+    writer = ChunkWriter(str(tmp_path / "a.chunk"), None)
+    pending = []
+    for element in (1, 2, 3, np.zeros(20), 4, "text"):
+        writer.add(element)
+        pending.append(writer.pending)
+    assert pending == [1, 2, 0, 0, 1, 1]
+    made = writer.finish()
+    assert made == Chunk("a.chunk", 6, (tmp_path / "a.chunk").stat().st_size)
+    assert list(ChunkReader(str(tmp_path), [made]))[4:] == [4, "text"]
+
+
+def test_writing_goes_on_behind_a_place(tmp_path: Path) -> None:
+    """A chunk opened at a place loses what lies behind it, and goes on there."""
+    writer = ChunkWriter(str(tmp_path / "a.chunk"), None)
+    writer.add(1)
+    writer.flush()
+    at = writer.elements, writer.nbytes
+    writer.add(2)
+    writer.finish()
+    again = ChunkWriter(str(tmp_path / "a.chunk"), None, at)
+    again.add(3)
+    made = again.finish()
+    assert list(ChunkReader(str(tmp_path), [made])) == [1, 3]
+
+
+@pytest.mark.parametrize("place", [0, 4, 8, 16, 30, -1])
+def test_a_changed_byte_is_data_loss_and_the_next_chunk_follows(tmp_path: Path, place: int) -> None:
+    """A changed byte anywhere in a chunk is one DataLossError; elements before it and of other chunks are read."""
+    manifest = filled(tmp_path, (2, 1))
+    damaged = bytearray((tmp_path / "0.chunk").read_bytes())
+    damaged[place] ^= 1
+    (tmp_path / "0.chunk").write_bytes(damaged)
+    reader = ChunkReader(str(tmp_path), manifest.chunks)
+    with pytest.raises(DataLossError, match=r"0.chunk is damaged"):
+        next(reader)
+    assert numbers(reader) == [(1, 0)]
+
+
+def test_a_truncated_or_missing_chunk_is_data_loss(tmp_path: Path) -> None:
+    """A chunk of another length than was written, and one that is gone, are DataLossError."""
+    manifest = filled(tmp_path, (2, 2, 1))
+    content = (tmp_path / "0.chunk").read_bytes()
+    (tmp_path / "0.chunk").write_bytes(content[:-1])
+    (tmp_path / "1.chunk").unlink()
+    reader = ChunkReader(str(tmp_path), manifest.chunks)
+    with pytest.raises(DataLossError, match=r"0.chunk is damaged: it has \d+ bytes, and \d+ were written"):
+        next(reader)
+    with pytest.raises(DataLossError, match=r"1.chunk is damaged: .*No such file"):
+        next(reader)
+    assert numbers(reader) == [(2, 0)]
+
+
+def test_a_block_with_a_good_checksum_may_still_be_nonsense(tmp_path: Path) -> None:
+    """Bytes that never were a block are DataLossError, also when their checksum fits."""
+    head = chunks._HEAD
+    for header in (b"\x01", b"\x92\xc4\x01\x00\x90"):
+        content = head.pack(b"zqb1", len(header), 0, chunks.zlib.crc32(header)) + header
+        (tmp_path / "a.chunk").write_bytes(content)
+        manifest = Manifest("r", None, None, (Chunk("a.chunk", 1, len(content)),))
+        with pytest.raises(DataLossError, match="a block cannot be read"):
+            next(ChunkReader(str(tmp_path), manifest.chunks))

@@ -1,0 +1,143 @@
+"""Tests of ``zmqdata.storage.files``: the same facts about files of this machine and about those behind a URL."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, UnimplementedError
+from zmqdata.storage.files import LOCAL, files_of, is_url, read, whole_path
+
+
+@pytest.fixture(params=["local", "url", "memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty folder, on this machine or in fsspec's memory."""
+    if request.param == "local":
+        yield str(tmp_path / "deep" / "folder")
+        return
+    if request.param == "url":
+        yield f"file://{tmp_path}/deep/folder"
+        return
+    yield "memory://deep/folder"
+    filesystem = fsspec.filesystem("memory")
+    filesystem.store.clear()
+    filesystem.pseudo_dirs[:] = [""]
+
+
+def test_files_come_and_go(folder: str) -> None:
+    """What is written is there with its size, under its new name after a move, and gone when it is removed."""
+    files = files_of(folder)
+    path, target = f"{folder}/a", f"{folder}/sub/b"
+    assert (files.names(folder), files.size(path)) == ([], None)
+    file = files.open(path, "wb")
+    file.write(b"12345")
+    files.finish(file)
+    assert (files.names(folder), files.size(path), read(files, path)) == (["a"], 5, b"12345")
+    files.move(path, target)
+    assert (files.size(path), files.size(target), read(files, target)) == (None, 5, b"12345")
+    files.remove(target)
+    files.remove(target)
+    assert files.size(target) is None
+
+
+def test_a_move_takes_the_place_of_what_is_there(folder: str) -> None:
+    """A file that is moved onto another one replaces it."""
+    files = files_of(folder)
+    for name in ("a", "b"):
+        files.replace(f"{folder}/{name}", name.encode())
+    files.move(f"{folder}/a", f"{folder}/b")
+    assert (files.names(folder), read(files, f"{folder}/b")) == (["b"], b"a")
+
+
+def test_a_file_is_created_once(folder: str) -> None:
+    """Creating a file that exists is an error and leaves it alone; replacing it does not."""
+    files, path = files_of(folder), f"{folder}/a"
+    files.create(path, b"one")
+    with pytest.raises(AlreadyExistsError, match="exists already"):
+        files.create(path, b"two")
+    assert read(files, path) == b"one"
+    files.replace(path, b"three")
+    assert (read(files, path), files.names(folder)) == (b"three", ["a"])
+
+
+def test_folders_are_removed_whole(folder: str) -> None:
+    """A folder goes with everything in it; one that is not there is gone already."""
+    files = files_of(folder)
+    files.replace(f"{folder}/sub/a", b"")
+    files.remove_folder(f"{folder}/sub")
+    files.remove_folder(f"{folder}/sub")
+    assert files.size(f"{folder}/sub/a") is None
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def listening(path: Path) -> None:
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(os.fspath(path))
+    server.close()
+
+
+def zeros(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("mode", ["rb", "wb"])
+@pytest.mark.parametrize("protocol", ["", "file://", "local://"])
+@pytest.mark.parametrize("make", [fifo, listening, zeros, Path.mkdir])
+def test_what_is_no_file_is_not_opened(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make: Callable[[Path], None], protocol: str, mode: str
+) -> None:
+    """A pipe, socket, device or folder is an error that names it, and keeps nobody waiting; none stays open."""
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    make(Path("a"))
+    path = f"{protocol}{tmp_path}/a"
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(FailedPreconditionError, match=rf"{tmp_path}/a should be a file, and is a pipe.* Remove it"):
+        files_of(path).open(path, mode)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_files_have_the_rights_that_the_user_gives(folder: str, tmp_path: Path) -> None:
+    """What is written can be read by those whom the umask lets, and run by nobody."""
+    files_of(folder).replace(f"{folder}/a", b"")
+    mask = os.umask(0)
+    os.umask(mask)
+    for path in tmp_path.rglob("a"):
+        assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_paths_mean_the_same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A relative path becomes whole; a URL stays as it is."""
+    monkeypatch.chdir(tmp_path)
+    assert whole_path("a/b") == f"{tmp_path}/a/b"
+    assert (whole_path("s3://x/y/"), is_url("a/b"), is_url("s3://x")) == ("s3://x/y", False, True)
+    assert files_of("/a") is LOCAL
+
+
+def test_a_missing_fsspec_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without fsspec, or what it needs for a protocol, a URL is an error that says what to install."""
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "fsspec":
+            raise ImportError("No module named 'fsspec'")
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UnimplementedError, match=r"pip install 'zmqdata\[fsspec\]'"):
+        files_of("s3://bucket/x")
+
+
+def test_an_unknown_protocol_is_refused() -> None:
+    """A URL whose protocol nobody knows is a ValueError."""
+    with pytest.raises(ValueError, match="nonsense"):
+        files_of("nonsense://x")

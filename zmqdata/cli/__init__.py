@@ -1,0 +1,1 @@
+"""The command line: arguments, exit codes and tables for a terminal."""

@@ -1,0 +1,130 @@
+"""What all commands share: settings as options, errors as one line, words on standard output. No command is in here."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import Field, dataclass, fields
+from typing import Any, NoReturn, TypeVar, cast
+
+from zmqdata.config.settings import (
+    check_settings,
+    checked,
+    declaration_of,
+    default_of,
+    flag_of,
+    from_environment,
+    opposite,
+    read_text,
+    setting,
+    variable_of,
+)
+from zmqdata.errors import DataServiceError, UnavailableError
+from zmqdata.printable import printable
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+CANNOT_START = 2
+PRECEDENCE = "Each option may also be given as the environment variable that its help names; the option wins."
+
+T = TypeVar("T")
+
+
+class Arguments(argparse.ArgumentParser):
+    """A parser whose errors are one line, as all errors of the commands are."""
+
+    def error(self, message: str) -> NoReturn:
+        raise SystemExit(complain(self.prog, f"{message} (--help explains every option)"))
+
+
+def command_parser(program: str, description: str, *kinds: type[Any]) -> Arguments:
+    """The parser of a command, with an option for each setting of these configurations."""
+    parser = Arguments(prog=program, description=description, epilog=PRECEDENCE if kinds else None)
+    for kind in kinds:
+        add_settings(parser, kind)
+    return parser
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """What is told on standard error."""
+
+    log_level: str = setting(
+        "info", "least that is told on stderr", choices=LOG_LEVELS, metavar="|".join(LOG_LEVELS)
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+def add_settings(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
+    """An option for each setting of a configuration. What is not given leaves no trace: the environment has its say."""
+    for one in fields(kind):
+        declared, flag = declaration_of(one), flag_of(one)
+        default = f"default: {default_of(one)}; ${variable_of(one)}"
+        meaning = f"{declared.meaning} ({default})".replace("%", "%%")
+        options: dict[str, Any] = {"dest": one.name, "default": argparse.SUPPRESS, "help": meaning}
+        if one.type in ("bool", "bool | None"):
+            parser.add_argument(flag, action="store_true", **options)
+            options["help"] = f"the opposite of {flag}"
+            parser.add_argument(opposite(flag), action="store_false", **options)
+            continue
+        if one.type == "tuple[str, ...]":
+            options |= {"action": "append"}
+            options["help"] = f"{declared.meaning}; repeat it for more ({default})".replace("%", "%%")
+        else:
+            options |= {"type": text_reader(one)}
+        parser.add_argument(flag, metavar=declared.metavar or "N", **options)
+
+
+def text_reader(one: Field[Any]) -> Callable[[str], Any]:
+    """Reads the value of an option for argparse, which keeps the words of one kind of error only."""
+
+    def read(text: str) -> Any:
+        try:
+            return checked(one, read_text(one, text))
+        except (ValueError, TypeError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def chosen_settings(kind: type[T], chosen: argparse.Namespace) -> T:
+    """A configuration from the options that bear the names of its fields, and from the environment."""
+    given = vars(chosen)
+    return from_environment(kind, {one.name: given[one.name] for one in fields(cast(Any, kind)) if one.name in given})
+
+
+def check_dispatcher_named(chosen: argparse.Namespace, kind: type[Any], question: str) -> None:
+    """Asks for a dispatcher where neither the options nor the environment name one."""
+    [one] = [one for one in fields(kind) if one.name == "dispatcher_address"]
+    if not getattr(chosen, one.name, os.environ.get(variable_of(one))):
+        raise ValueError(f"{question} Give {flag_of(one)} tcp://HOST:PORT or set {variable_of(one)}")
+
+
+def guarded(program: str, command: Callable[[], int]) -> int:
+    """Runs a command; what a user can repair is one line on standard error instead of a traceback."""
+    try:
+        return command()
+    except UnavailableError as error:
+        return complain(program, str(error), 1)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        return complain(program, reason if error.filename is None else f"{error.filename}: {reason}")
+    except (DataServiceError, ValueError, TypeError) as error:
+        return complain(program, str(error))
+
+
+def complain(program: str, message: str, code: int = CANNOT_START) -> int:
+    """Prints one line on standard error and returns the exit code."""
+    print(f"{program}: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
+    return code
+
+
+def say(line: str) -> None:
+    """Prints on standard output at once. That nobody reads it any more is no reason to stop."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until the end

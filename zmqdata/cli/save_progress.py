@@ -1,0 +1,90 @@
+"""How far a distributed save is, read from its folder, as one line or as a bar that moves. No dispatcher is asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from zmqdata.errors import NotFoundError
+from zmqdata.printable import printable
+from zmqdata.storage.files import files_of, whole_path
+from zmqdata.storage.manifests import committed_chunks, is_done, read_save, read_save_error
+
+POLL = 0.5
+RUNNING, DONE, FAILED = "running", "done", "failed"
+
+
+@dataclass(frozen=True)
+class SaveProgress:
+    """What a folder says: what counts, and the ``total`` of elements, where it is known and not reached."""
+
+    path: str
+    state: str
+    elements: int
+    total: int | None
+    chunks: int
+    streams: int
+    error: str = ""
+
+    @property
+    def line(self) -> str:
+        """All of it in one line.
+
+        >>> SaveProgress("/a", "running", 250, 1000, 3, 2).line
+        '/a: running, 250 of 1000 elements (25 %) in 3 chunks of 2 streams'
+        """
+        known = f" of {self.total}" if self.total is not None else ""
+        share = f" ({100 * self.elements // self.total} %)" if self.total else ""
+        counted = f"{self.elements}{known} elements{share} in {self.chunks} chunks of {self.streams} streams"
+        error = f": {' '.join(self.error.split())}" if self.error else ""
+        return printable(f"{self.path}: {self.state}, {counted}{error}")
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """All of it for JSON."""
+        return asdict(self)
+
+
+def progress_of(path: str) -> SaveProgress:
+    """How far the save into a folder is.
+
+    Raises:
+        NotFoundError: nothing is saved there by ``distributed_save``.
+        DataLossError: there is something in the folder that should not be there.
+    """
+    path = whole_path(path)
+    description, error = read_save(path), read_save_error(path)
+    if description is None and error is None:
+        raise NotFoundError(f"{path} holds no distributed save: there is no save.json in it. Check the path")
+    state = DONE if is_done(path) else RUNNING if error is None else FAILED
+    chunks = committed_chunks(files_of(path), path)
+    return SaveProgress(
+        path=path,
+        state=state,
+        elements=sum(chunk.elements for chunk in chunks),
+        # Failures that were left out make it fewer than was thought.
+        total=description.cardinality if description and description.cardinality >= 0 and state != DONE else None,
+        chunks=len(chunks),
+        streams=len({chunk.stream for chunk in chunks}),
+        error="" if error is None else f"{error.error}: {error.text}",
+    )
+
+
+def follow(path: str, console: Console, pause: Callable[[float], None] = time.sleep) -> SaveProgress:
+    """Shows a bar until the save has ended; returns how."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("elements"))
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
+        found = progress_of(path)
+        task = bar.add_task(found.path, total=found.total, completed=found.elements)
+        while found.state == RUNNING:
+            pause(POLL)
+            found = progress_of(path)
+            bar.update(task, completed=found.elements)
+        if found.state == DONE:
+            bar.update(task, total=found.elements)
+    return found

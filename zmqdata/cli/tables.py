@@ -1,0 +1,169 @@
+"""What ``zmqdata status`` prints: the dispatcher's answer as tables that fit a terminal. No asking happens here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from zmqdata.config.keys import WITHOUT_KEY
+from zmqdata.printable import printable
+
+LONG = 10.0
+"""Seconds at one element that are worth telling."""
+
+Row = Mapping[str, Any]
+Columns = Mapping[str, Callable[[Row], str]]
+
+
+def status_tables(found: Mapping[str, Any]) -> list[Table]:
+    """Tables of workers, jobs and tasks, or of the tasks of one worker, and of dropped messages if there are any.
+
+    Args:
+        found: what ``zmqdata.client.calls.status`` gives.
+    """
+    if "workers" in found:
+        tables = [
+            _table("workers", WORKERS, found["workers"]),
+            _table("jobs", JOBS, found["jobs"]),
+            _table("tasks", TASKS, found["tasks"]),
+        ]
+    else:
+        tables = [_table("tasks", HOSTED, found["tasks"])]
+    if found["rejected"]:
+        rows = [{"kind": kind, "count": count} for kind, count in found["rejected"].items()]
+        tables.append(_table("kinds of dropped messages", REJECTED, rows))
+    if found.get("config", {}).get("insecure"):
+        tables.insert(0, _table("insecure", WARNINGS, [{"text": WITHOUT_KEY}]))
+    return tables
+
+
+def audit_tables(found: Iterable[Mapping[str, Any]]) -> list[Table]:
+    """What became of a job, a table for each repetition.
+
+    Args:
+        found: what ``zmqdata.audit`` gives.
+    """
+    return [_audit_table(one) for one in found]
+
+
+def _audit_table(found: Mapping[str, Any]) -> Table:
+    state = "failed" if found["failure"] else "finished" if found["finished"] else "goes on"
+    title = f"job {found['job']}, repetition {found['repetition']}: {state}"
+    table = Table(title=_text(title, "bold"), title_justify="left", box=SIMPLE_HEAD, show_header=False)
+    splits, tasks, elements = found["splits"], found["tasks"], found["elements"]
+    rows = {
+        "splits handed out, finished": f"{splits['handed_out']:,}, {splits['finished']:,}",
+        "tasks, finished": f"{tasks['count']:,}, {tasks['finished']:,}",
+        "tasks re-hosted, their splits": f"{tasks['rehosted']:,}, {splits['rehosted']:,}",
+        "attempts of all tasks": f"{tasks['attempts']:,}",
+        "elements delivered": f"{elements['delivered']:,}",
+        "duplicates dropped": f"{elements['duplicates_dropped']:,}",
+        "elements left out": f"{elements['left_out'] + elements['dropped']:,}",
+    }
+    for client in found["clients"]:
+        rows[f"to client {client['client'][:12]}"] = f"{client['delivered']:,}"
+    for number, delivered in enumerate(found["consumers"]):
+        rows[f"to consumer {number}"] = f"{delivered:,}"
+    table.add_column()
+    table.add_column(justify="right")
+    for name, shown in rows.items():
+        table.add_row(_text(name), _text(shown))
+    return table
+
+
+def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
+    rows = list(rows)
+    # A column in which nothing stands would take the room that makes another one break its ids and headings in two.
+    columns = {name: shown for name, shown in columns.items() if not rows or any(shown(row) for row in rows)}
+    table = Table(
+        title=f"{len(rows)} {title}",
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+        box=SIMPLE_HEAD,
+        collapse_padding=True,
+    )
+    for name in columns:
+        # An address that is broken in two cannot be copied; the other columns give way.
+        address = name in ADDRESSES
+        table.add_column(name, justify="right" if name in NUMERIC else "left", overflow="fold", no_wrap=address)
+    for row in rows:
+        table.add_row(*(_text(shown(row)) for shown in columns.values()))
+    return table
+
+
+def _text(text: str, style: str = "") -> Text:
+    """What others may have said, as it is: a string would be searched for markup, as an IPv6 address has brackets."""
+    return Text(printable(text), style)
+
+
+def _worker_state(row: Row) -> str:
+    if not row["connected"]:
+        return "no connection"
+    if row["draining"]:
+        return "leaves"
+    return "alive" if row["silent_seconds"] < 3 else f"silent for {row['silent_seconds']:.0f} s"
+
+
+def _splits(row: Row) -> str:
+    counts = ["?" if one["count"] is None else f"{one['count']:,}" for one in row["splits"]]
+    return ", ".join(f"{one['handed_out']:,} of {n}" for one, n in zip(row["splits"], counts, strict=True))
+
+
+def _task_state(row: Row) -> str:
+    if row["removed"]:
+        return "lost"
+    if row["total"] is not None:
+        return "ended"
+    if not row["worker"]:
+        return "between hosts"
+    if row["busy_seconds"] >= LONG:
+        busy_with = row["busy_with"]
+        return f"for {row['busy_seconds']:.0f} s at {busy_with[:1].lower()}{busy_with[1:]}"
+    return f"no progress for {row['seconds_without_progress']:.0f} s" if row["stalled"] else "running"
+
+
+WORKERS: Columns = {
+    "address": lambda row: str(row["address"]),
+    "tags": lambda row: ", ".join(row["tags"]),
+    "tasks": lambda row: f"{row['tasks']:,}",
+    "elements/s": lambda row: f"{row['elements_per_second']:,.0f}",
+    "state": _worker_state,
+}
+JOBS: Columns = {
+    "job": lambda row: str(row["job"]),
+    "mode": lambda row: str(row["processing_mode"]),
+    "repetition": lambda row: str(row["repetition"]),
+    "clients": lambda row: f"{row['clients']:,}",
+    "delivered": lambda row: f"{row['delivered']:,}",
+    "splits handed out": _splits,
+    "finished": lambda row: "yes" if row["finished"] else "no",
+}
+TASKS: Columns = {
+    "task": lambda row: str(row["task"]),
+    "worker": lambda row: str(row["address"]),
+    "attempt": lambda row: str(row["attempt"]),
+    "produced": lambda row: f"{row['produced']:,}",
+    "delivered": lambda row: f"{row['delivered']:,}",
+    "compressed": lambda row: str(row.get("compressed", "")),
+    "state": _task_state,
+}
+HOSTED: Columns = {
+    "task": lambda row: str(row["task"]),
+    "attempt": lambda row: str(row["attempt"]),
+    "dataset": lambda row: str(row["dataset_id"]),
+    "mode": lambda row: str(row["processing_mode"]),
+    "clients": lambda row: f"{len(row['clients']):,}",
+    "produced": lambda row: f"{row['produced']:,}",
+    "compressed": lambda row: str(row.get("compressed", "")),
+    "left out": lambda row: f"{row.get('left_out', 0):,}",
+    "state": lambda row: "ended" if row["total"] is not None else "running" if row["started"] else "waiting",
+}
+WARNINGS: Columns = {"warning": lambda row: str(row["text"])}
+REJECTED: Columns = {"kind": lambda row: str(row["kind"]), "count": lambda row: f"{row['count']:,}"}
+ADDRESSES = {"address", "worker"}
+NUMERIC = {"tasks", "elements/s", "repetition", "clients", "delivered", "attempt", "produced", "left out", "count"}

@@ -1,0 +1,1 @@
+"""The settings of dispatcher and worker, and the addresses and keys that settings name."""

@@ -1,0 +1,1 @@
+"""Descriptions of elements: specs, shapes and ragged tensors."""

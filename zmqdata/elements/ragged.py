@@ -1,0 +1,418 @@
+"""``RaggedTensor``, rows of different lengths in one array, and ``RaggedTensorSpec``, which describes such leaves.
+
+Values and pure functions over them, on numpy alone. Making ragged batches out of elements belongs to ``iterators``,
+how they travel to ``blocks``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from zmqdata.elements.shapes import DType, Shape, checked_dtype, checked_shape, dtype_name, shape_admits, without_width
+
+Array: TypeAlias = "np.ndarray[Any, DType]"
+
+_SPLIT_DTYPES = (np.dtype(np.int64), np.dtype(np.int32))
+_SHOWN = 200  # values, in a repr
+
+
+class RaggedTensor:
+    """Rows of different lengths: their values one behind the other, and where each row begins and ends.
+
+    Row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. Where the values are ragged in turn, so are the rows.
+
+    Args:
+        values: an array of at least one axis, or a ``RaggedTensor``.
+        row_splits: int64 or int32, of shape ``[rows + 1]``, from 0 to ``len(values)``, never falling.
+
+    Raises:
+        TypeError: values or row_splits are of another type.
+        ValueError: row_splits do not divide the values.
+
+    >>> ragged = RaggedTensor(np.array([1, 2, 3]), np.array([0, 1, 1, 3]))
+    >>> ragged
+    RaggedTensor([[1], [], [2, 3]], dtype=int64)
+    >>> ragged[2], ragged.shape, len(ragged)
+    (array([2, 3]), (3, None), 3)
+
+    As ``tf.RaggedTensor``, which is made with ``from_row_splits``; all axes that may be ragged count as ragged.
+    """
+
+    __slots__ = ("row_splits", "values")
+
+    values: Array | RaggedTensor
+    row_splits: Array
+
+    def __init__(self, values: Any, row_splits: Any) -> None:
+        self.values = values if isinstance(values, RaggedTensor) else np.asarray(values)
+        self.row_splits = np.asarray(row_splits) if len(row_splits) else np.zeros(0, np.int64)
+        check_splits(self.values, self.row_splits)
+
+    @classmethod
+    def trusted(cls, values: Array | RaggedTensor, row_splits: Array) -> RaggedTensor:
+        """Put checked parts together, without looking at them again."""
+        made = object.__new__(cls)
+        made.values, made.row_splits = values, row_splits
+        return made
+
+    @classmethod
+    def from_row_lengths(cls, values: Any, row_lengths: Any, row_splits_dtype: Any = np.int64) -> RaggedTensor:
+        """Divide values into rows of these lengths.
+
+        >>> RaggedTensor.from_row_lengths([1, 2, 3], [2, 0, 1]).to_list()
+        [[1, 2], [], [3]]
+
+        As ``tf.RaggedTensor.from_row_lengths``.
+        """
+        return cls(values, splits_of(row_lengths, splits_dtype(row_splits_dtype)))
+
+    @classmethod
+    def from_rows(
+        cls, rows: Sequence[Any], row_splits_dtype: Any = np.int64, ragged_rank: int | None = None
+    ) -> RaggedTensor:
+        """Stack rows.
+
+        Args:
+            rows: at least one; arrays of one dtype and number of axes, or ragged tensors of one ragged rank.
+            row_splits_dtype: int64 or int32.
+            ragged_rank: how many axes of the arrays may differ; None: the first. The axes behind must be equal.
+
+        >>> RaggedTensor.from_rows([np.array([1, 2]), np.array([3])]).to_list()
+        [[1, 2], [3]]
+        >>> RaggedTensor.from_rows([np.zeros((1, 2)), np.zeros((2, 1))], ragged_rank=2).to_list()
+        [[[0.0, 0.0]], [[0.0], [0.0]]]
+
+        Ours; ``tf.ragged.stack`` does it for tensors.
+        """
+        if not len(rows):
+            raise ValueError("from_rows() got no rows, and without one there is no dtype: give at least one")
+        dtype = splits_dtype(row_splits_dtype)
+        if all(type(row) is RaggedTensor for row in rows):
+            return cls.trusted(concatenate(rows), splits_of([len(row) for row in rows], dtype))
+        arrays = [np.asarray(row) for row in rows]
+        _check_rows(arrays, 1 if ragged_rank is None else ragged_rank)
+        return _ragged_rows(arrays, 1 if ragged_rank is None else ragged_rank, dtype)
+
+    @property
+    def ragged_rank(self) -> int:
+        """How many axes behind the first are ragged."""
+        return 1 + (self.values.ragged_rank if isinstance(self.values, RaggedTensor) else 0)
+
+    @property
+    def flat_values(self) -> Array:
+        """The values below all ragged axes, as one array."""
+        values = self.values
+        while isinstance(values, RaggedTensor):
+            values = values.values
+        return values
+
+    @property
+    def dtype(self) -> DType:
+        """That of the flat values."""
+        return self.flat_values.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The length of each axis, None for the ragged ones."""
+        return (len(self), *(None,) * self.ragged_rank, *self.flat_values.shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes, ragged ones included."""
+        return self.ragged_rank + self.flat_values.ndim
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values and splits."""
+        return int(self.values.nbytes + self.row_splits.nbytes)
+
+    def row_lengths(self) -> Array:
+        """The length of each row.
+
+        >>> RaggedTensor([1, 2, 3], [0, 1, 3]).row_lengths()
+        array([1, 2])
+        """
+        return np.diff(self.row_splits)
+
+    def __len__(self) -> int:
+        return len(self.row_splits) - 1
+
+    def __getitem__(self, index: Any) -> Any:
+        """A row by its number, or several by a slice: views of the values, as numpy's are."""
+        if isinstance(index, slice):
+            return self._rows(*index.indices(len(self)))
+        if isinstance(index, (bool, np.bool_)) or not isinstance(index, (int, np.integer)):
+            raise TypeError(f"a ragged tensor is indexed with an int or a slice of rows, got {index!r}: index the rows")
+        number = int(index) + (len(self) if index < 0 else 0)
+        if not 0 <= number < len(self):
+            raise IndexError(f"row {index} of a ragged tensor with {len(self)} rows")
+        return self.values[int(self.row_splits[number]) : int(self.row_splits[number + 1])]
+
+    def _rows(self, start: int, stop: int, step: int) -> RaggedTensor:
+        if step == 1:
+            splits = self.row_splits[start : max(start, stop) + 1]
+            first, last = int(splits[0]), int(splits[-1])
+            return RaggedTensor.trusted(self.values[first:last], splits - splits[0])
+        rows = [self[number] for number in range(start, stop, step)]
+        if not rows:
+            return self._rows(0, 0, 1)
+        return RaggedTensor.trusted(concatenate(rows), splits_of([len(row) for row in rows], self.row_splits.dtype))
+
+    def __iter__(self) -> Iterator[Any]:
+        splits, values = self.row_splits.tolist(), self.values
+        return (values[start:stop] for start, stop in pairwise(splits))
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("a ragged tensor is no array: to_tensor() pads its rows, flat_values are all its values")
+
+    def to_list(self) -> list[Any]:
+        """The rows as nested lists.
+
+        >>> RaggedTensor([1, 2], [0, 0, 2]).to_list()
+        [[], [1, 2]]
+        """
+        return [row.to_list() if isinstance(row, RaggedTensor) else row.tolist() for row in self]
+
+    def to_tensor(self, default_value: Any = None) -> Array:
+        """An array in which short rows are padded to the longest.
+
+        Args:
+            default_value: what to pad with; None: 0, or the empty text.
+
+        >>> RaggedTensor([1, 2, 3], [0, 1, 3]).to_tensor(-1)
+        array([[ 1, -1],
+               [ 2,  3]])
+
+        As ``tf.RaggedTensor.to_tensor``.
+        """
+        values = self.values.to_tensor(default_value) if isinstance(self.values, RaggedTensor) else self.values
+        lengths = self.row_lengths()
+        longest = int(lengths.max()) if len(lengths) else 0
+        padded = np.zeros((len(self), longest, *values.shape[1:]), values.dtype)
+        if default_value is not None:
+            padded[...] = default_value
+        padded[np.arange(longest) < lengths[:, None]] = values
+        return padded
+
+    def with_flat_values(self, flat_values: Any) -> RaggedTensor:
+        """The same rows of other values, for example the result of a function of ``flat_values``.
+
+        >>> ragged = RaggedTensor([1, 2], [0, 0, 2])
+        >>> ragged.with_flat_values(ragged.flat_values * 10).to_list()
+        [[], [10, 20]]
+
+        As ``tf.RaggedTensor.with_flat_values``.
+        """
+        inner = self.values
+        return RaggedTensor(
+            inner.with_flat_values(flat_values) if isinstance(inner, RaggedTensor) else flat_values, self.row_splits
+        )
+
+    def copy(self) -> RaggedTensor:
+        """An equal one in memory of its own."""
+        return RaggedTensor.trusted(self.values.copy(), self.row_splits.copy())
+
+    def equals(self, other: object) -> bool:
+        """Whether the other is ragged in the same way and has the same rows and dtypes; NaN equals NaN.
+
+        >>> RaggedTensor([1], [0, 1]).equals(RaggedTensor([1], [0, 1])), RaggedTensor([1], [0, 1]).equals(1)
+        (True, False)
+        """
+        if not isinstance(other, RaggedTensor) or self.row_splits.dtype != other.row_splits.dtype:
+            return False
+        if not np.array_equal(self.row_splits, other.row_splits):
+            return False
+        mine, its = self.values, other.values
+        if isinstance(mine, RaggedTensor) or isinstance(its, RaggedTensor):
+            return isinstance(mine, RaggedTensor) and mine.equals(its)
+        return mine.dtype == its.dtype and np.array_equal(mine, its, equal_nan=mine.dtype.kind in "fc")
+
+    def __repr__(self) -> str:
+        if self.flat_values.size + len(self) > _SHOWN:
+            return f"<RaggedTensor of shape {self.shape}, dtype={dtype_name(self.dtype)}>"
+        return f"RaggedTensor({self.to_list()}, dtype={dtype_name(self.dtype)})"
+
+
+def check_splits(values: Any, splits: Array) -> None:
+    """Refuse splits that do not divide these values.
+
+    Raises:
+        TypeError: of another type than those of a ragged tensor.
+        ValueError: they do not go from 0 to the number of values without falling.
+    """
+    if values.ndim < 1:
+        raise TypeError(f"values of a ragged tensor need an axis to divide, got one value {values!r}")
+    if splits.dtype not in _SPLIT_DTYPES or splits.ndim != 1:
+        raise TypeError(f"row_splits must be int64 or int32 with one axis, got {splits.dtype} of shape {splits.shape}")
+    if not len(splits) or splits[0] != 0 or splits[-1] != len(values) or (splits[1:] < splits[:-1]).any():
+        raise ValueError(
+            f"row_splits must go from 0 to the number of values ({len(values)}) without falling, got {splits}; lengths "
+            "of rows belong into from_row_lengths()"
+        )
+
+
+def splits_dtype(dtype: Any) -> DType:
+    """The dtype of row splits, checked.
+
+    >>> splits_dtype("int32")
+    dtype('int32')
+    """
+    found: DType = np.dtype(dtype)
+    if found not in _SPLIT_DTYPES:
+        raise ValueError(f"row_splits_dtype must be int64 or int32, got {found}")
+    return found
+
+
+def splits_of(row_lengths: Any, dtype: DType) -> Array:
+    """Where rows of these lengths begin and end.
+
+    >>> splits_of([2, 0, 1], np.dtype("int64"))
+    array([0, 2, 2, 3])
+    """
+    splits = np.zeros(len(row_lengths) + 1, dtype)
+    np.cumsum(row_lengths, out=splits[1:])
+    return splits
+
+
+def concatenate(parts: Sequence[Any]) -> Any:
+    """Arrays of one dtype, or ragged tensors of one ragged rank, one behind the other along the first axis.
+
+    >>> concatenate([RaggedTensor([1], [0, 1]), RaggedTensor([2, 3], [0, 0, 2])]).to_list()
+    [[1], [], [2, 3]]
+    """
+    first = parts[0]
+    if isinstance(first, RaggedTensor):
+        if any(not isinstance(part, RaggedTensor) for part in parts):
+            raise TypeError(
+                "ragged tensors cannot be joined with arrays: make all of them ragged, or pad with to_tensor()"
+            )
+        lengths = np.concatenate([part.row_lengths() for part in parts])
+        return RaggedTensor.trusted(
+            concatenate([part.values for part in parts]), splits_of(lengths, first.row_splits.dtype)
+        )
+    if first.dtype.isnative or first.dtype.kind in "US":
+        return np.concatenate(parts)
+    return np.concatenate(parts, dtype=first.dtype)  # which would come back in native byte order
+
+
+def _check_rows(arrays: Sequence[Array], ragged_rank: int) -> None:
+    first = arrays[0]
+    if not 1 <= ragged_rank <= first.ndim:
+        raise ValueError(
+            f"ragged_rank must be between 1 and the number of axes, got {ragged_rank} for {first.ndim} axes"
+        )
+    ndim, inner = first.ndim, first.shape[ragged_rank:]
+    for index, array in enumerate(arrays):
+        if array.ndim != ndim or array.shape[ragged_rank:] != inner:
+            raise ValueError(
+                f"row {index} has shape {array.shape} and row 0 has {first.shape}: only ragged axes may differ"
+            )
+        if array.dtype is not first.dtype and without_width(array.dtype) != without_width(first.dtype):
+            raise TypeError(f"row {index} has dtype {array.dtype} and row 0 has {first.dtype}: use astype()")
+
+
+def _ragged_rows(arrays: Sequence[Array], ragged_rank: int, dtype: DType) -> RaggedTensor:
+    """Rows that are known to fit."""
+    lengths = [len(array) for array in arrays]
+    if ragged_rank == 1:
+        return RaggedTensor.trusted(concatenate(arrays), splits_of(lengths, dtype))
+    return RaggedTensor.trusted(_joined(arrays, ragged_rank - 1, dtype), splits_of(lengths, dtype))
+
+
+def _joined(arrays: Sequence[Array], ragged_rank: int, dtype: DType) -> RaggedTensor:
+    """The rows of all arrays, one behind the other: what lies below one more ragged axis."""
+    inner = np.repeat([array.shape[1] for array in arrays], [len(array) for array in arrays])
+    flat = [array.reshape(array.shape[0] * array.shape[1], *array.shape[2:]) for array in arrays]
+    below = concatenate(flat) if ragged_rank == 1 else _joined(flat, ragged_rank - 1, dtype)
+    return RaggedTensor.trusted(below, splits_of(inner, dtype))
+
+
+@dataclass(frozen=True, init=False)
+class RaggedTensorSpec:
+    """Shape, dtype and ragged axes of a leaf that is a ``RaggedTensor``.
+
+    Args:
+        shape: length of each axis, None for ragged ones and those that vary; ``shape=None`` where even the number of
+            axes does.
+        dtype: of the flat values.
+        ragged_rank: how many axes behind the first are ragged; None: all.
+        row_splits_dtype: int64 or int32.
+
+    >>> RaggedTensorSpec((None, None, 3), "float32", ragged_rank=1)
+    RaggedTensorSpec(shape=(None, None, 3), dtype=float32, ragged_rank=1, row_splits_dtype=int64)
+
+    As ``tf.RaggedTensorSpec``; a ragged rank of 0 is a ``TensorSpec`` here.
+    """
+
+    shape: Shape | None
+    dtype: DType
+    ragged_rank: int
+    row_splits_dtype: DType
+
+    def __init__(
+        self,
+        shape: Any = None,
+        dtype: Any = np.float32,
+        ragged_rank: int | None = None,
+        row_splits_dtype: Any = np.int64,
+    ) -> None:
+        wanted = checked_shape(shape)
+        if ragged_rank is None:
+            if wanted is None:
+                raise ValueError("a RaggedTensorSpec needs ragged_rank where the number of axes is not known")
+            ragged_rank = len(wanted) - 1
+        if isinstance(ragged_rank, bool) or not isinstance(ragged_rank, (int, np.integer)):
+            raise TypeError(f"ragged_rank must be int or None, got {ragged_rank!r}")
+        if ragged_rank < 1 or (wanted is not None and ragged_rank >= len(wanted)):
+            axes = "unknown" if wanted is None else len(wanted)
+            raise ValueError(
+                f"ragged_rank must be at least 1 and less than the number of axes ({axes}), got {ragged_rank}"
+            )
+        object.__setattr__(self, "shape", wanted)
+        object.__setattr__(self, "dtype", checked_dtype(dtype))
+        object.__setattr__(self, "ragged_rank", int(ragged_rank))
+        object.__setattr__(self, "row_splits_dtype", splits_dtype(row_splits_dtype))
+
+    def __repr__(self) -> str:
+        return (
+            f"RaggedTensorSpec(shape={self.shape}, dtype={dtype_name(self.dtype)}, ragged_rank={self.ragged_rank}, "
+            f"row_splits_dtype={dtype_name(self.row_splits_dtype)})"
+        )
+
+    @classmethod
+    def of(cls, ragged: RaggedTensor) -> RaggedTensorSpec:
+        """The spec of one ragged tensor.
+
+        >>> RaggedTensorSpec.of(RaggedTensor([1], [0, 0, 1])).shape
+        (2, None)
+        """
+        return cls(ragged.shape, ragged.dtype, ragged.ragged_rank, ragged.row_splits.dtype)
+
+    def admits(self, ragged: RaggedTensor) -> bool:
+        """Whether a ragged tensor is one of those described; a length given for a ragged axis holds for each row.
+
+        >>> RaggedTensorSpec((None, None), "int64").admits(RaggedTensor([1], [0, 1]))
+        True
+        """
+        if without_width(ragged.dtype) != self.dtype or ragged.ragged_rank != self.ragged_rank:
+            return False
+        if ragged.row_splits.dtype != self.row_splits_dtype:
+            return False
+        return self.shape is None or shape_admits(self.shape, _lengths(ragged, self.shape))
+
+
+def _lengths(ragged: RaggedTensor, wanted: Shape) -> Shape:
+    """The shape, with the length of a ragged axis where one is wanted and all rows have it."""
+    lengths: list[int | None] = [len(ragged)]
+    level: Any = ragged
+    while isinstance(level, RaggedTensor):
+        found = set(level.row_lengths().tolist())
+        want = wanted[len(lengths)] if len(lengths) < len(wanted) else None
+        lengths.append(want if found <= {want} else None)
+        level = level.values
+    return (*lengths, *level.shape[1:])

@@ -1,0 +1,423 @@
+"""What elements look like: dtype and shape of each leaf, in the nesting of the element; and specs as bytes.
+
+Frozen descriptions and pure functions over them. Finding the spec of a pipeline by running it belongs to
+``iterators``, and how elements travel to ``blocks``.
+
+A spec is a ``TensorSpec`` or ``RaggedTensorSpec``, or a dict, tuple, list or namedtuple of them. ``None`` in an
+element is a leaf.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import optree
+
+from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
+from zmqdata.elements.shapes import (
+    Shape,
+    checked_dtype,
+    checked_shape,
+    dtype_name,
+    merged_shape,
+    shape_admits,
+    without_width,
+)
+from zmqdata.errors import ProtocolError
+
+AUTOTUNE = -1
+"""Lets zmqdata choose a number, for example the size of a buffer."""
+INFINITE_CARDINALITY = -1
+"""The cardinality of a dataset that never ends."""
+UNKNOWN_CARDINALITY = -2
+"""The cardinality of a dataset whose length is known only by running it."""
+
+_PYTHON_DTYPES: dict[type, np.dtype[Any]] = {
+    bool: np.dtype(np.bool_),
+    int: np.dtype(np.int64),
+    float: np.dtype(np.float64),
+    complex: np.dtype(np.complex128),
+    str: np.dtype(np.str_),
+    bytes: np.dtype(np.bytes_),
+}
+_MAX_DEPTH = 64
+
+
+@dataclass(frozen=True, init=False)
+class TensorSpec:
+    """Shape and dtype of one leaf of an element.
+
+    Texts have no width here: every ``<U..`` is ``str`` and every ``S..`` is ``bytes``.
+
+    Args:
+        shape: length of each axis, None for a length that varies; ``shape=None`` where even the number of axes does.
+        dtype: anything that numpy takes as a dtype.
+
+    >>> TensorSpec((None, 28), "uint8")
+    TensorSpec(shape=(None, 28), dtype=uint8)
+
+    As ``tf.TensorSpec``, with numpy's dtypes.
+    """
+
+    shape: Shape | None
+    dtype: np.dtype[Any]
+
+    def __init__(self, shape: Any, dtype: Any = np.float32) -> None:
+        object.__setattr__(self, "shape", checked_shape(shape))
+        object.__setattr__(self, "dtype", checked_dtype(dtype))
+
+    def __repr__(self) -> str:
+        return f"TensorSpec(shape={self.shape}, dtype={dtype_name(self.dtype)})"
+
+    def admits(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+        """Whether an array of this shape and dtype is one of those described.
+
+        >>> TensorSpec((None, 2), "int64").admits((5, 2), np.dtype("int64"))
+        True
+        """
+        if without_width(dtype) != self.dtype:
+            return False
+        return self.shape is None or shape_admits(self.shape, shape)
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """What a dataset in an element looks like, as ``window`` makes them: the spec of its own elements.
+
+    Args:
+        element_spec: the spec of its elements.
+
+    Raises:
+        TypeError: it is none.
+
+    >>> DatasetSpec(TensorSpec((), "int64"))
+    DatasetSpec(TensorSpec(shape=(), dtype=int64))
+
+    As ``tf.data.DatasetSpec``.
+    """
+
+    element_spec: Any
+
+    def __post_init__(self) -> None:
+        check_spec("element_spec", self.element_spec)
+
+    def __repr__(self) -> str:
+        return f"DatasetSpec({self.element_spec})"
+
+    @property
+    def shape(self) -> Shape:
+        """That of one object: ``()``."""
+        return ()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of the array that ``batch`` makes of datasets: object."""
+        return np.dtype(object)
+
+
+def is_list(value: object) -> bool:
+    """Whether optree must not look inside: a list in an element is an array."""
+    return isinstance(value, list)
+
+
+def check_spec(name: str, value: object) -> None:
+    """Refuse what is no nesting of specs.
+
+    Raises:
+        TypeError: naming the argument, what came and what was expected.
+
+    >>> check_spec("spec", {"x": TensorSpec((), "int64")})
+    """
+    for leaf in optree.tree_leaves(cast(Any, value), is_leaf=is_list, none_is_leaf=True):
+        if not isinstance(leaf, (TensorSpec, RaggedTensorSpec, DatasetSpec)):
+            raise TypeError(
+                f"{name} must be TensorSpec(shape, dtype) for each leaf, in the nesting of the elements (dicts and "
+                f"tuples, no lists); got {leaf!r} of type {type(leaf).__name__}"
+            )
+
+
+def map_structure(function: Callable[..., Any], structure: Any, *others: Any) -> Any:
+    """Apply a function to each leaf, lists and None included, and give the results in the same nesting.
+
+    >>> map_structure(len, {"a": "xyz", "b": ([1, 2],)})
+    {'a': 3, 'b': (2,)}
+    """
+    return optree.tree_map(function, structure, *others, is_leaf=is_list, none_is_leaf=True)
+
+
+def spec_of(element: Any) -> Any:
+    """The spec of one element, with the shapes that it happens to have.
+
+    >>> spec_of({"x": np.zeros((2, 3), np.float32), "n": 7})
+    {'x': TensorSpec(shape=(2, 3), dtype=float32), 'n': TensorSpec(shape=(), dtype=int64)}
+    """
+    return map_structure(_leaf_spec, element)
+
+
+def _leaf_spec(leaf: Any) -> TensorSpec | RaggedTensorSpec | DatasetSpec:
+    if isinstance(leaf, RaggedTensor):
+        return RaggedTensorSpec.of(leaf)
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return TensorSpec(leaf.shape, leaf.dtype)
+    if isinstance(leaf, list):
+        return _leaf_spec(np.asarray(leaf))
+    if hasattr(leaf, "element_spec"):
+        return DatasetSpec(leaf.element_spec)
+    return TensorSpec((), _PYTHON_DTYPES.get(type(leaf), np.dtype(object)))
+
+
+def merge_specs(first: Any, second: Any) -> Any:
+    """The narrowest spec that admits the elements of both.
+
+    Raises:
+        TypeError: they differ in nesting or dtype; the text shows both.
+
+    >>> merge_specs(TensorSpec((2, 3), "int8"), TensorSpec((4, 3), "int8"))
+    TensorSpec(shape=(None, 3), dtype=int8)
+    """
+    try:
+        return optree.tree_map(_merge_leaves, first, second, none_is_leaf=True)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"specs do not fit together: {first} and {second} ({error}); make nesting and dtypes equal with map()"
+        ) from None
+
+
+def specs_agree(one: Any, other: Any) -> bool:
+    """Whether an element can look like both: the same nesting and dtypes, and no axis of two different lengths.
+
+    >>> specs_agree(TensorSpec((None, 3), "int8"), TensorSpec((2, None), "int8"))
+    True
+    >>> specs_agree(TensorSpec((2,), "int8"), TensorSpec((3,), "int8"))
+    False
+    """
+    try:
+        merge_specs(one, other)
+        return all(optree.tree_leaves(optree.tree_map(_leaves_agree, one, other)))
+    except (TypeError, ValueError):
+        return False
+
+
+def _leaves_agree(one: Any, other: Any) -> bool:
+    if isinstance(one, DatasetSpec):
+        return specs_agree(one.element_spec, other.element_spec)
+    if one.shape is None or other.shape is None:
+        return True
+    pairs = zip(one.shape, other.shape, strict=False)
+    return len(one.shape) == len(other.shape) and all(a == b or None in (a, b) for a, b in pairs)
+
+
+def _merge_leaves(first: Any, second: Any) -> TensorSpec | RaggedTensorSpec | DatasetSpec:
+    if isinstance(first, DatasetSpec) and isinstance(second, DatasetSpec):
+        return DatasetSpec(merge_specs(first.element_spec, second.element_spec))
+    if type(first) is not type(second):
+        raise TypeError(f"{first} in the place of {second}")
+    if first.dtype != second.dtype:
+        raise TypeError(f"dtype {dtype_name(first.dtype)} and dtype {dtype_name(second.dtype)}")
+    shape = merged_shape(first.shape, second.shape)
+    if isinstance(first, TensorSpec):
+        return TensorSpec(shape, first.dtype)
+    if (first.ragged_rank, first.row_splits_dtype) != (second.ragged_rank, second.row_splits_dtype):
+        raise TypeError(f"{first} in the place of {second}")
+    return replace_shape(first, shape)
+
+
+def replace_shape(spec: RaggedTensorSpec, shape: Shape | None, more_ragged: int = 0) -> RaggedTensorSpec:
+    """The spec of ragged tensors of another shape, and ragged rank."""
+    return RaggedTensorSpec(shape, spec.dtype, spec.ragged_rank + more_ragged, spec.row_splits_dtype)
+
+
+def with_leading_axis(spec: Any, length: int | None) -> Any:
+    """The spec of a batch of ``length`` (None: varying) elements of this spec.
+
+    >>> with_leading_axis((TensorSpec((2,), "int8"),), None)
+    (TensorSpec(shape=(None, 2), dtype=int8),)
+    """
+    return map_structure(lambda leaf: _stacked_leaf(leaf, length), spec)
+
+
+def _stacked_leaf(leaf: Any, length: int | None) -> TensorSpec | RaggedTensorSpec:
+    shape = None if leaf.shape is None else (length, *leaf.shape)
+    if isinstance(leaf, RaggedTensorSpec):
+        return replace_shape(leaf, shape, 1)
+    return TensorSpec(shape, leaf.dtype)
+
+
+def without_leading_axis(spec: Any) -> Any:
+    """The spec of one row of stacked elements; the opposite of ``with_leading_axis``.
+
+    >>> without_leading_axis(RaggedTensorSpec((2, None), "int8"))
+    TensorSpec(shape=(None,), dtype=int8)
+    """
+    return map_structure(_row_leaf, spec)
+
+
+def _row_leaf(leaf: Any) -> TensorSpec | RaggedTensorSpec:
+    shape = None if leaf.shape is None else leaf.shape[1:]
+    if isinstance(leaf, RaggedTensorSpec) and leaf.ragged_rank > 1:
+        return replace_shape(leaf, shape, -1)
+    return TensorSpec(shape, leaf.dtype)
+
+
+def with_leading_length(spec: Any, length: int | None) -> Any:
+    """The spec of stacked elements of this spec, but with ``length`` rows (None: varying).
+
+    >>> with_leading_length(TensorSpec((3, 2), "int8"), None)
+    TensorSpec(shape=(None, 2), dtype=int8)
+    """
+
+    def leaf_spec(leaf: Any) -> TensorSpec | RaggedTensorSpec:
+        shape = None if leaf.shape is None else (length, *leaf.shape[1:])
+        return replace_shape(leaf, shape) if isinstance(leaf, RaggedTensorSpec) else TensorSpec(shape, leaf.dtype)
+
+    return map_structure(leaf_spec, spec)
+
+
+def leading_length(spec: Any) -> int | None:
+    """How many rows stacked elements of this spec have, or None where that varies.
+
+    >>> leading_length({"x": TensorSpec((None, 2)), "y": TensorSpec((4,))})
+    4
+    """
+    leaves = optree.tree_leaves(spec, none_is_leaf=True)
+    lengths = [leaf.shape[0] for leaf in leaves if leaf.shape and leaf.shape[0] is not None]
+    return lengths[0] if lengths else None
+
+
+# ------------------------------------------------------------------------------------------------- specs as bytes
+
+
+class _Leaf(msgspec.Struct, frozen=True, array_like=True, tag="l"):
+    dtype: Any
+    shape: tuple[int | None, ...] | None
+
+
+class _Dataset(msgspec.Struct, frozen=True, array_like=True, tag="n"):
+    element: _Leaf | _Ragged | _Dataset | _Dict | _Sequence | _Record
+
+
+class _Dict(msgspec.Struct, frozen=True, array_like=True, tag="d"):
+    keys: tuple[Any, ...]
+    children: tuple[_Leaf | _Ragged | _Dataset | _Dict | _Sequence | _Record, ...]
+
+
+class _Sequence(msgspec.Struct, frozen=True, array_like=True, tag="s"):
+    is_list: bool
+    children: tuple[_Leaf | _Ragged | _Dataset | _Dict | _Sequence | _Record, ...]
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+    module: str
+    qualname: str
+    fields: tuple[str, ...]
+    children: tuple[_Leaf | _Ragged | _Dataset | _Dict | _Sequence | _Record, ...]
+
+
+class _Ragged(msgspec.Struct, frozen=True, array_like=True, tag="g"):
+    dtype: Any
+    shape: tuple[int | None, ...] | None
+    ragged_rank: int
+    row_splits_dtype: str
+
+
+_Node = _Leaf | _Ragged | _Dataset | _Dict | _Sequence | _Record
+_decoder = msgspec.msgpack.Decoder(_Node)
+
+
+def encode_spec(spec: Any) -> bytes:
+    """A spec as bytes that ``decode_spec`` reads anywhere.
+
+    Raises:
+        TypeError: it holds something that is no spec.
+
+    >>> decode_spec(encode_spec({"x": TensorSpec((None,), "int8")}))
+    {'x': TensorSpec(shape=(None,), dtype=int8)}
+    """
+    return msgspec.msgpack.encode(_describe(spec))
+
+
+def _describe(spec: Any) -> _Node:
+    if isinstance(spec, TensorSpec):
+        return _Leaf(_describe_dtype(spec.dtype), spec.shape)
+    if isinstance(spec, RaggedTensorSpec):
+        return _Ragged(_describe_dtype(spec.dtype), spec.shape, spec.ragged_rank, spec.row_splits_dtype.name)
+    if isinstance(spec, DatasetSpec):
+        return _Dataset(_describe(spec.element_spec))
+    if isinstance(spec, dict):
+        return _Dict(tuple(spec), tuple(map(_describe, spec.values())))
+    if optree.is_namedtuple(spec):
+        kind = type(spec)
+        return _Record(kind.__module__, kind.__qualname__, tuple(kind._fields), tuple(map(_describe, spec)))
+    if isinstance(spec, (tuple, list)):
+        return _Sequence(isinstance(spec, list), tuple(map(_describe, spec)))
+    raise TypeError(
+        f"a spec is a TensorSpec, a RaggedTensorSpec, or a dict, tuple, list or namedtuple of specs; got {spec!r}"
+    )
+
+
+def _describe_dtype(dtype: np.dtype[Any]) -> Any:
+    if dtype.subdtype is not None:
+        return [_describe_dtype(dtype.subdtype[0]), list(dtype.subdtype[1])]
+    if dtype.names is None or dtype.fields is None:
+        return dtype.str
+    fields = [[name, _describe_dtype(dtype.fields[name][0]), dtype.fields[name][1]] for name in dtype.names]
+    return {"fields": fields, "size": dtype.itemsize}
+
+
+def decode_spec(encoded: bytes) -> Any:
+    """Read what ``encode_spec`` wrote. A namedtuple whose class is not imported here becomes a dict.
+
+    Raises:
+        ProtocolError: these bytes are no spec.
+    """
+    try:
+        return _rebuild(_decoder.decode(encoded), 0)
+    except ProtocolError:
+        raise
+    except Exception as error:  # whatever msgspec or numpy made of a stranger's bytes
+        raise ProtocolError(f"these bytes are no spec of an element: {error}") from None
+
+
+def _rebuild(node: _Node, depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise ProtocolError(f"a spec is nested deeper than {_MAX_DEPTH} levels")
+    if isinstance(node, _Leaf):
+        return TensorSpec(node.shape, _rebuild_dtype(node.dtype, 0))
+    if isinstance(node, _Ragged):
+        return RaggedTensorSpec(node.shape, _rebuild_dtype(node.dtype, 0), node.ragged_rank, node.row_splits_dtype)
+    if isinstance(node, _Dataset):
+        return DatasetSpec(_rebuild(node.element, depth + 1))
+    children = [_rebuild(child, depth + 1) for child in node.children]
+    if isinstance(node, _Sequence):
+        return children if node.is_list else tuple(children)
+    keys = node.keys if isinstance(node, _Dict) else node.fields
+    if len(set(keys)) != len(children):
+        raise ProtocolError(f"a spec has {len(children)} children for {len(set(keys))} different keys")
+    kind = _imported_class(node) if isinstance(node, _Record) else None
+    return dict(zip(keys, children, strict=True)) if kind is None else tuple.__new__(kind, children)
+
+
+def _rebuild_dtype(described: Any, depth: int) -> np.dtype[Any]:
+    if depth > _MAX_DEPTH:
+        raise ProtocolError(f"a dtype is nested deeper than {_MAX_DEPTH} levels")
+    if isinstance(described, str):
+        return np.dtype(described)
+    if isinstance(described, list):
+        base, shape = described
+        return np.dtype((_rebuild_dtype(base, depth + 1), tuple(shape)))
+    names, formats, offsets = zip(*described["fields"], strict=True)
+    parts = [_rebuild_dtype(part, depth + 1) for part in formats]
+    return np.dtype({"names": list(names), "formats": parts, "offsets": list(offsets), "itemsize": described["size"]})
+
+
+def _imported_class(node: _Record) -> Any:
+    """The namedtuple class, if its module is imported here already: nothing is imported on a peer's word."""
+    found: Any = sys.modules.get(node.module)
+    for name in node.qualname.split("."):
+        found = getattr(found, "__dict__", {}).get(name)
+    return found if optree.is_namedtuple_class(found) and found._fields == node.fields else None

@@ -1,0 +1,1 @@
+"""Exceptions that cross process boundaries."""

@@ -1,0 +1,193 @@
+"""Exceptions on their way between processes: described by plain values, rebuilt without unpickling anything.
+
+A peer's words are not trusted: rebuilding imports nothing, runs no constructor that a user wrote, makes nothing that
+could end a process or a loop.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Any
+
+import msgspec
+
+from zmqdata.failures.names import plain_name
+from zmqdata.printable import printable
+
+_PLAIN = (str, bytes, int, float, bool, type(None))
+
+MAX_ARGS = 16
+MAX_ARG_CHARS = 4096
+MAX_TRACEBACK_CHARS = 64 * 1024
+
+
+class RemoteError(msgspec.Struct, frozen=True):
+    """An exception as plain values.
+
+    Attributes:
+        kind: module and qualified name of its class, ``"builtins.ValueError"``.
+        args: its arguments; what is not plain comes as its ``repr``.
+        traceback: the formatted traceback with its causes, at most 64 KB.
+    """
+
+    kind: str
+    args: tuple[Any, ...] = ()
+    traceback: str = ""
+
+    def __post_init__(self) -> None:
+        # msgspec has no union of str and bytes
+        if not all(isinstance(arg, _PLAIN) for arg in self.args):
+            raise ValueError("arguments of a remote exception must be str, bytes, int, float, bool or None")
+
+
+class RemoteException(RuntimeError):
+    """Stands for an exception whose class this process does not have. Its subclass shows the name.
+
+    Attributes:
+        kind: module and qualified name of the class over there.
+    """
+
+    kind: str = ""
+
+
+def describe_exception(error: BaseException) -> RemoteError:
+    """Describe an exception by plain values of limited size. Never fails, whatever the exception is.
+
+    >>> describe_exception(ValueError("bad", 3)).args
+    ('bad', 3)
+    """
+    kind = type(error)
+    return RemoteError(
+        kind=_cut(plain_name(_text(f"{kind.__module__}.{kind.__qualname__}")), MAX_ARG_CHARS),
+        args=tuple(_plain(arg) for arg in _args(error)[:MAX_ARGS]),
+        traceback=_cut(plain_name(_text(_formatted(error))), MAX_TRACEBACK_CHARS),
+    )
+
+
+def rebuild_exception(remote: RemoteError) -> Exception:
+    """Make an exception again, of the same class when this process has imported it, else a ``RemoteException``.
+
+    The class must be an ``Exception`` found among imported modules. A constructor written in Python is not called: it
+    may do anything, and rarely takes what ended up in ``args``. ``StopIteration`` and what is no ``Exception``
+    (``KeyboardInterrupt``, ``SystemExit``) are never made: raised in a training loop they would end it in silence.
+
+    >>> rebuild_exception(RemoteError("builtins.ValueError", ("bad", 3)))
+    ValueError('bad', 3)
+    >>> rebuild_exception(RemoteError("their.Odd", ("bad",)))
+    Odd('bad')
+    >>> isinstance(_, RemoteException)
+    True
+    """
+    kind = _find_class(remote.kind)
+    if kind is not None:
+        try:
+            error = kind.__new__(kind, *remote.args)
+            if _is_native(kind, "__init__"):
+                error.__init__(*remote.args)  # type: ignore[misc]  # which __new__ alone leaves out
+            str(error)
+        except Exception:  # its class wants other arguments, or cannot print itself without its constructor
+            return _stand_in(remote)
+        if type(error) is kind:
+            return error
+    return _stand_in(remote)
+
+
+def _args(error: BaseException) -> tuple[object, ...]:
+    args = getattr(error, "args", ())
+    if isinstance(error, OSError) and error.filename is not None and len(args) == 2:
+        return (*args, error.filename)  # OSError keeps its file name out of args
+    return args if isinstance(args, tuple) else (args,)
+
+
+def _plain(arg: object) -> str | bytes | int | float | bool | None:
+    if arg is None or isinstance(arg, bool):
+        return arg
+    if isinstance(arg, int) and -(2**63) <= arg < 2**63:
+        return int(arg)
+    if isinstance(arg, float):
+        return float(arg)
+    if isinstance(arg, bytes):
+        return bytes(arg[:MAX_ARG_CHARS])
+    if isinstance(arg, str):
+        return _cut(_text(str(arg)), MAX_ARG_CHARS)
+    return _cut(_text(_safe_repr(arg)), MAX_ARG_CHARS)
+
+
+def _safe_repr(arg: object) -> str:
+    try:
+        return repr(arg)
+    except Exception:  # a user's __repr__, or an int of too many digits
+        return f"<{type(arg).__qualname__} object>"
+
+
+def _formatted(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except Exception:  # a user's __str__ or a broken __cause__
+        return f"{type(error).__qualname__}: <could not be printed>\n"
+
+
+def text_of(error: BaseException, limit: int = MAX_TRACEBACK_CHARS) -> str:
+    """What an exception says, of limited length and fit for the wire, whatever its ``__str__`` does.
+
+    >>> text_of(ValueError("bad"))
+    'bad'
+    """
+    try:
+        said = str(error)
+    except Exception as second:  # a user's __str__ may do anything
+        said = f"<its text cannot be made: {type(second).__name__}>"
+    return _cut(_text(said), limit)
+
+
+def _text(text: str) -> str:
+    """Lone surrogates cannot be encoded for the wire."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _cut(text: str, limit: int) -> str:
+    """Keep both ends: a traceback names the loop at its start and the failure at its end."""
+    if len(text) <= limit:
+        return text
+    mark = "\n[...]\n"
+    start = limit // 4
+    return text[:start] + mark + text[-(limit - start - len(mark)) :]
+
+
+def _find_class(kind: str) -> type[Exception] | None:
+    parts = kind.split(".")
+    for split in range(len(parts) - 1, 0, -1):
+        module = sys.modules.get(".".join(parts[:split]))
+        if module is not None:
+            return _accepted(_walk(module, parts[split:]))
+    return None
+
+
+def _walk(found: object, names: list[str]) -> object:
+    """By stored attributes only: a module's ``__getattr__`` may import whatever it likes."""
+    for name in names:
+        found = getattr(found, "__dict__", {}).get(name)
+    return found
+
+
+def _accepted(found: object) -> type[Exception] | None:
+    if not isinstance(found, type) or not issubclass(found, Exception):
+        return None
+    if issubclass(found, (StopIteration, StopAsyncIteration)) or not _is_native(found, "__new__"):
+        return None
+    return found
+
+
+def _is_native(kind: type, method: str) -> bool:
+    """Whether the interpreter's own classes define the method, rather than somebody's Python code."""
+    owner = next(base for base in kind.__mro__ if method in base.__dict__)
+    return owner.__module__ == "builtins"
+
+
+def _stand_in(remote: RemoteError) -> RemoteException:
+    module, _, name = printable(remote.kind[:200]).rpartition(".")
+    kind: type[RemoteException] = type(
+        name or "RemoteException", (RemoteException,), {"__module__": module or "unknown", "kind": remote.kind}
+    )
+    return kind(*remote.args)

@@ -1,0 +1,1 @@
+"""Files of elements: records, chunks, manifests, checksums and the file systems that hold them."""

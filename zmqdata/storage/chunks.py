@@ -1,0 +1,230 @@
+"""Elements in files: chunks, which are rows of blocks, each with its lengths and a checksum.
+
+Which chunks a folder holds is for ``manifests``; running pipelines over them belongs to ``iterators``.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct as Layout
+from struct import error as LayoutError
+from typing import Any, BinaryIO
+
+import msgspec
+
+from zmqdata.blocks import BlockBuilder, Compression, DecodedBlock, decode_block
+from zmqdata.errors import DataLossError, FailedPreconditionError, ProtocolError
+from zmqdata.storage.files import files_of
+from zmqdata.storage.manifests import Chunk
+
+BLOCK_BYTES = 1 << 20
+BLOCK_ELEMENTS = 4096
+CHUNK_BYTES = 256 << 20
+UNKNOWN_SIZE = -1
+"""In place of the bytes of a chunk that nobody has told."""
+_HEAD = Layout("<4sIQI")  # mark, bytes of the header, bytes of the frames, checksum of both
+_MARK = b"zqb1"
+
+
+def write_block(file: BinaryIO, meta: bytes, frames: Sequence[Any]) -> int:
+    """Append a block to a chunk; returns the bytes that it takes there."""
+    views = [memoryview(frame).cast("B") for frame in frames]
+    header = msgspec.msgpack.encode((meta, [len(view) for view in views]))
+    checksum = zlib.crc32(header)
+    for view in views:
+        checksum = zlib.crc32(view, checksum)
+    size = sum(map(len, views))
+    file.write(_HEAD.pack(_MARK, len(header), size, checksum))
+    file.write(header)
+    for view in views:
+        file.write(view)
+    return _HEAD.size + len(header) + size
+
+
+class ChunkWriter:
+    """Appends elements to one chunk.
+
+    Args:
+        path: name of the file.
+        compression: as for ``distribute``.
+        at: where to go on, as ``(elements, bytes)``; what lies behind is cut off.
+    """
+
+    def __init__(self, path: str, compression: str | None, at: tuple[int, int] = (0, 0)) -> None:
+        self.path = path
+        self.elements, self.nbytes = at
+        self._builder = BlockBuilder(allow_objects=False)  # who reads a file would unpickle a stranger's bytes
+        self._compression = Compression(compression)
+        self._file: BinaryIO = open(path, "r+b" if at[1] else "wb")  # noqa: SIM115 - closed by close()
+        self._file.truncate(self.nbytes)
+        self._file.seek(self.nbytes)
+
+    @property
+    def pending(self) -> int:
+        """How many elements were added and are not in the file yet."""
+        return self._builder.count
+
+    def add(self, element: Any) -> None:
+        """Append an element, which nobody may change until ``flush``.
+
+        Raises:
+            TypeError: it holds something that cannot be stored.
+        """
+        if not self._builder.add(element):
+            self.flush()
+            self._builder.add(element)
+        if self._builder.nbytes >= BLOCK_BYTES or self._builder.count >= BLOCK_ELEMENTS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was added, as a block."""
+        if not self._builder.count:
+            return
+        block = self._builder.build(self._compression)
+        self.nbytes += write_block(self._file, block.meta, block.frames)
+        self._file.flush()
+        self.elements += block.count
+
+    def finish(self) -> Chunk:
+        """Write the rest and close the file, which is on the disk afterwards."""
+        self.flush()
+        os.fsync(self._file.fileno())
+        self.close()
+        return Chunk(os.path.basename(self.path), self.elements, self.nbytes)
+
+    def close(self) -> None:
+        """Close the file without writing the rest. Idempotent."""
+        self._file.close()
+
+
+def read_block(file: BinaryIO) -> DecodedBlock | None:
+    """The next block of a chunk, or None at its end.
+
+    Raises:
+        DataLossError: it is truncated or damaged.
+    """
+    head = file.read(_HEAD.size)
+    if not head:
+        return None
+    try:
+        mark, header_size, size, checksum = _HEAD.unpack(head)
+        content = memoryview(file.read(header_size + size)) if mark == _MARK else memoryview(b"")
+        if len(content) < header_size + size or mark != _MARK or zlib.crc32(content) != checksum:
+            raise DataLossError("a block is truncated or its checksum does not fit")
+        meta, sizes = msgspec.msgpack.decode(content[:header_size])
+        frames, at = [], header_size
+        for length in sizes:
+            frames.append(content[at : at + length])
+            at += length
+        return decode_block(meta, frames, allow_objects=False)
+    except DataLossError:
+        raise
+    except (ProtocolError, ValueError, TypeError, MemoryError, OverflowError, LayoutError) as error:
+        raise DataLossError(f"a block cannot be read: {error}") from None
+
+
+class ChunkReader:
+    """Reads the elements of chunks in order. Damage is one DataLossError, behind which the next chunk follows.
+
+    Args:
+        folder: where they are.
+        chunks: which; more may be added behind the end.
+    """
+
+    def __init__(self, folder: str, chunks: Iterable[Chunk]) -> None:
+        self._folder = folder
+        self._files = files_of(folder)
+        self._chunks = list(chunks)
+        self._chunk = 0
+        self._file: BinaryIO | None = None
+        self._offset = 0  # of the block that is being read
+        self._taken = 0  # elements of that block
+        self._before = 0  # elements of this chunk's blocks before it
+        self._count = 0  # elements in it
+        self._block: Iterator[Any] = iter(())
+
+    def add(self, chunks: Iterable[Chunk]) -> None:
+        """More to read, once the present ones are at their end."""
+        self._chunks.extend(chunks)
+
+    def __iter__(self) -> ChunkReader:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            for element in self._block:
+                self._taken += 1
+                return element
+            if self._chunk == len(self._chunks):
+                raise StopIteration
+            self._next_block()
+
+    def _next_block(self) -> None:
+        chunk = self._chunks[self._chunk]
+        try:
+            if self._file is None:
+                self._open(chunk)
+            assert self._file is not None
+            offset = self._file.tell()
+            block = read_block(self._file)
+            if block is None:
+                self._check_count(chunk)
+        except (DataLossError, FailedPreconditionError, OSError) as error:
+            self._next_chunk()
+            raise DataLossError(
+                f"{os.path.join(self._folder, chunk.name)} is damaged: {error}. Remove the folder and make it again"
+            ) from None
+        if block is None:
+            self._next_chunk()
+        else:
+            self._before += self._count
+            self._block, self._offset, self._taken, self._count = block.elements(), offset, 0, len(block)
+
+    def _open(self, chunk: Chunk) -> None:
+        path = os.path.join(self._folder, chunk.name)
+        self._file = self._files.open(path, "rb")
+        size = self._files.size(path)
+        if chunk.nbytes != UNKNOWN_SIZE and size != chunk.nbytes:
+            raise DataLossError(f"it has {size} bytes, and {chunk.nbytes} were written")
+
+    def _check_count(self, chunk: Chunk) -> None:
+        found = self._before + self._count
+        if found != chunk.elements:
+            raise DataLossError(f"it has {found} elements, and {chunk.elements} were written")
+
+    def _next_chunk(self) -> None:
+        self.close()
+        self._chunk += 1
+        self._offset = self._taken = self._before = self._count = 0
+
+    def skip(self, count: int) -> None:
+        """Leave out elements; whole chunks without reading them."""
+        while self._chunk < len(self._chunks) and count >= self._chunks[self._chunk].elements:
+            count -= self._chunks[self._chunk].elements
+            self._next_chunk()
+        for _ in range(count):
+            next(self)
+
+    def state(self) -> Any:
+        """Where it is: chunk, byte, element there, and elements of the chunk before that byte."""
+        return [self._chunk, self._offset, self._taken, self._before]
+
+    def restore(self, state: Any) -> None:
+        """Continue where ``state`` was taken."""
+        self._chunk, offset, taken, before = state
+        if taken:
+            self._open(self._chunks[self._chunk])
+            assert self._file is not None
+            self._file.seek(offset)
+            self._next_block()
+            self._before = before
+            for _ in range(taken):
+                next(self)
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._file is not None:
+            self._file.close()
+        self._file, self._block = None, iter(())
