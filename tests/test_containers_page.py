@@ -10,7 +10,7 @@ import pytest
 
 from zmqdata.cli.commands import worker_arguments
 from zmqdata.cli.options import chosen_settings
-from zmqdata.config.dispatcher import WorkerConfig
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.worker.processes.options import ProcessSettings
 from zmqdata.worker.processes.supervisor import child_configs
 

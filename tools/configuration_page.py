@@ -13,8 +13,9 @@ from typing import Any
 
 from zmqdata.cli.asking import StatusSettings
 from zmqdata.cli.options import LogSettings
-from zmqdata.config.dispatcher import DispatcherConfig, WorkerConfig
+from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import declaration_of, default_of, flag_of, variable_of
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.worker.processes.options import ProcessSettings
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from zmqdata import errors as errors
     from zmqdata import testing as testing
     from zmqdata.client.admin import audit as audit
+    from zmqdata.client.admin import drain as drain
     from zmqdata.client.distribute import distribute as distribute
     from zmqdata.client.distribute import from_dataset_id as from_dataset_id
     from zmqdata.client.distribute import register_dataset as register_dataset
-    from zmqdata.client.draining import drain as drain
     from zmqdata.client.options import CrossTrainerCache as CrossTrainerCache
-    from zmqdata.client.policies import ShardingPolicy as ShardingPolicy
+    from zmqdata.client.options import ShardingPolicy as ShardingPolicy
     from zmqdata.client.saving import distributed_save as distributed_save
     from zmqdata.cluster.local import LocalCluster as LocalCluster
     from zmqdata.config.dispatcher import DispatcherConfig as DispatcherConfig
-    from zmqdata.config.dispatcher import WorkerConfig as WorkerConfig
+    from zmqdata.config.worker import WorkerConfig as WorkerConfig
     from zmqdata.dataset import SHARD_HINT as SHARD_HINT
     from zmqdata.dataset import AutoShardPolicy as AutoShardPolicy
     from zmqdata.dataset import CsvDataset as CsvDataset
@@ -73,19 +73,19 @@ _HOMES = {
     "RaggedTensorSpec": "zmqdata.elements.ragged",
     "Reducer": "zmqdata.dataset",
     "SHARD_HINT": "zmqdata.dataset",
-    "ShardingPolicy": "zmqdata.client.policies",
+    "ShardingPolicy": "zmqdata.client.options",
     "SqlDataset": "zmqdata.dataset",
     "TFRecordDataset": "zmqdata.dataset",
     "TFRecordWriter": "zmqdata.storage.records",
     "TensorSpec": "zmqdata.elements.specs",
     "TextLineDataset": "zmqdata.dataset",
     "UNKNOWN_CARDINALITY": "zmqdata.elements.specs",
-    "WorkerConfig": "zmqdata.config.dispatcher",
+    "WorkerConfig": "zmqdata.config.worker",
     "WorkerServer": "zmqdata.worker.server",
     "audit": "zmqdata.client.admin",
     "distribute": "zmqdata.client.distribute",
     "distributed_save": "zmqdata.client.saving",
-    "drain": "zmqdata.client.draining",
+    "drain": "zmqdata.client.admin",
     "from_dataset_id": "zmqdata.client.distribute",
     "register_dataset": "zmqdata.client.distribute",
     "set_random_seed": "zmqdata.dataset",

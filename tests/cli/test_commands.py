@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from zmqdata.cli import asking, commands, options
 from zmqdata.cluster.local import command_options
-from zmqdata.config.dispatcher import DispatcherConfig, WorkerConfig
+from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import declaration_of, default_of, variable_of
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.worker.processes.options import ProcessSettings
 
 HERE = "tcp://127.0.0.1:5050"

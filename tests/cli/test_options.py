@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pytest
 
 from zmqdata.cli import options
-from zmqdata.config.dispatcher import dispatcher_setting
 from zmqdata.config.settings import check_settings, setting
+from zmqdata.config.worker import dispatcher_setting
 from zmqdata.errors import DataServiceError, UnavailableError
 
 

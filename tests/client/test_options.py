@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import CrossTrainerCache, Dataset, audit, distribute, drain, from_dataset_id
-from zmqdata.client.options import check_dataset_id
+from zmqdata import CrossTrainerCache, Dataset, ShardingPolicy, audit, distribute, drain, from_dataset_id
+from zmqdata.client.options import check_dataset_id, parse_processing_mode
 from zmqdata.errors import InvalidArgumentError, NotFoundError, UnavailableError
 
 HALF = "\ud800"
@@ -118,3 +118,32 @@ def test_a_time_out_of_tasks_is_a_time(seconds: Any) -> None:
     """A task_timeout is a positive number of seconds, or None for none."""
     with pytest.raises(ValueError, match="`task_timeout` must be a positive number of seconds"):
         distribute("parallel_epochs", NOBODY, task_timeout=seconds)
+
+
+def test_policies_have_the_numbers_of_tfdata() -> None:
+    """Six policies under tf.data's names and values."""
+    values = {"OFF": 0, "DYNAMIC": 1, "FILE": 2, "DATA": 3, "FILE_OR_DATA": 4, "HINT": 5}
+    assert {policy.name: policy.value for policy in ShardingPolicy} == values
+
+
+@pytest.mark.parametrize(
+    ("given", "policy"),
+    [
+        ("parallel_epochs", ShardingPolicy.OFF),
+        ("distributed_epoch", ShardingPolicy.DYNAMIC),
+        *((policy, policy) for policy in ShardingPolicy),
+    ],
+)
+def test_policies_may_be_named(given: object, policy: ShardingPolicy) -> None:
+    """By the enum, or by one of two texts."""
+    assert parse_processing_mode(given) is policy
+
+
+@pytest.mark.parametrize("given", ["invalid", "OFF", 1, None, ["parallel_epochs"]])
+def test_other_modes_are_refused(given: object) -> None:
+    """The error lists the enum and both texts, and says what came."""
+    with pytest.raises(ValueError, match="processing_mode") as told:
+        parse_processing_mode(given)
+    text = str(told.value)
+    assert "(OFF, DYNAMIC, FILE, DATA, FILE_OR_DATA, HINT), 'parallel_epochs' or 'distributed_epoch'." in text
+    assert text.endswith(f"Got {given!r}.")

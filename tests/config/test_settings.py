@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.config.dispatcher import WorkerConfig
 from zmqdata.config.settings import (
     check_int,
     check_settings,
@@ -30,6 +29,7 @@ from zmqdata.config.settings import (
     variable_of,
     variables,
 )
+from zmqdata.config.worker import WorkerConfig
 
 
 @described

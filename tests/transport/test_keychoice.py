@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from zmqdata.config.dispatcher import DispatcherConfig, WorkerConfig
+from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.keys import KeySettings
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.errors import FailedPreconditionError, NotFoundError
 from zmqdata.transport import keychoice, keys
 

@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 from zmqdata.blocks import Gathered
-from zmqdata.config.dispatcher import LEAST_SHARED_MEMORY
+from zmqdata.config.worker import LEAST_SHARED_MEMORY
 from zmqdata.errors import ProtocolError
 from zmqdata.messages import Memory, Slot
 from zmqdata.testing.cluster import no_leaks

@@ -6,7 +6,7 @@ import pytest
 import zmq
 
 from zmqdata import commands as c
-from zmqdata.config.dispatcher import WorkerConfig
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.transport.addresses import host_token
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects

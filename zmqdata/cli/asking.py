@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from zmqdata.cli.options import check_dispatcher_named, chosen_settings, command_parser, complain, guarded, say
-from zmqdata.config.dispatcher import dispatcher_setting
 from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
 from zmqdata.config.settings import check_settings, setting
+from zmqdata.config.worker import dispatcher_setting
 from zmqdata.printable import printable
 from zmqdata.transport.addresses import resolve_host
 
@@ -120,7 +120,7 @@ def drain_worker(chosen: argparse.Namespace, program: str) -> int:
     wanted = chosen_settings(DispatcherSettings, chosen)
     take_key(chosen)
     check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
-    from zmqdata.client.draining import drain
+    from zmqdata.client.admin import drain
 
     left, stayed = drain(wanted.dispatcher_address, chosen.worker, wanted.timeout)
     for address in left:

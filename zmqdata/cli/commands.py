@@ -25,10 +25,11 @@ from zmqdata.cli.options import (
     guarded,
     say,
 )
-from zmqdata.config.dispatcher import DispatcherConfig, WorkerConfig
+from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
 from zmqdata.config.settings import PREFIX, variables
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.worker.processes.accounts import check_account
 from zmqdata.worker.processes.keylending import lend_key

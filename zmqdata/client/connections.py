@@ -1,18 +1,30 @@
-"""The control connections of one iterator: to its dispatcher, and to the workers that it reads from at present."""
+"""The control connections of one iterator: to its dispatcher, and to the workers that it reads from at present.
+
+Tells that a process has no file descriptor left, which is why it waits.
+
+The memories that an iterator's links share with workers of this host.
+"""
 
 from __future__ import annotations
 
+import errno
+import logging
+import resource
 import time
 from collections.abc import Callable, Collection
 
 import zmq
 
 from zmqdata import commands as c
+from zmqdata.commands import ConnectLink
+from zmqdata.errors import ProtocolError
 from zmqdata.transport import sockets
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keys import Key
 from zmqdata.transport.loop import Loop
+from zmqdata.transport.memory import MappedMemory
 
+log = logging.getLogger(__name__)
 REFUSAL_PATIENCE = 3.0
 """Seconds for which who listens where a worker was may refuse us: so long it takes at most until we hear that it is
 gone, and somebody else has its port."""
@@ -98,3 +110,72 @@ class Servers:
         """Ends all of them."""
         for peer in list(self._there):
             self._part_from(peer)
+
+PAUSE = 10.0
+"""Seconds between two of these warnings."""
+
+
+class Descriptors:
+    """Those that this process may have, as far as an iterator needs them."""
+
+    def __init__(self) -> None:
+        self._told = -PAUSE
+
+    def explains(self, error: OSError | zmq.ZMQError | ValueError, what: str) -> bool:
+        """Whether there were too few for something, which is tried again. Says so, now and then.
+
+        Args:
+            error: that it failed with.
+            what: was to be had.
+        """
+        if getattr(error, "errno", None) not in (errno.EMFILE, errno.ENFILE):
+            return False
+        now = time.monotonic()
+        if now - self._told >= PAUSE:
+            self._told = now
+            limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+            log.warning(
+                "%s takes a file descriptor, and there is none left (%s; this process may have %d, `ulimit -n`, and "
+                "raise that to %d): close some, or raise the limit. It is tried again", what, error, limit, most,
+            )  # fmt: skip
+        return True
+
+
+class Memories:
+    """Those that are mapped, by the names of their links. What was taken from one lives longer than its link.
+
+    Args:
+        descriptors: of this process.
+    """
+
+    def __init__(self, descriptors: Descriptors) -> None:
+        self._descriptors = descriptors
+        self._mapped: dict[str, MappedMemory] = {}
+        self._is_warned = False
+
+    def map(self, command: ConnectLink) -> bool:
+        """Maps the memory of a link; False where there is none, or it cannot be had. Says why, once."""
+        if command.memory is None:
+            return False
+        try:
+            self._mapped[command.link] = MappedMemory(command.memory)
+        except (OSError, ValueError, ProtocolError) as error:
+            if self._descriptors.explains(error, f"the memory that worker {command.address} would share"):
+                return False
+            log.log(
+                logging.DEBUG if self._is_warned else logging.WARNING,
+                "the memory that worker %s would share cannot be used from here (%s): elements come through a socket, "
+                "which is slower. Is it in another container, or run by another user?",
+                command.address, error,
+            )  # fmt: skip
+            self._is_warned = True
+            return False
+        return True
+
+    def of(self, link: str) -> MappedMemory | None:
+        """The memory of a link."""
+        return self._mapped.get(link)
+
+    def forget(self, link: str) -> None:
+        """The link is closed."""
+        self._mapped.pop(link, None)

@@ -14,8 +14,7 @@ from zmqdata.client.auto_placement import PlacedIterator, Placing
 from zmqdata.client.calls import check_timeout
 from zmqdata.client.decoding import check_spec_without_objects
 from zmqdata.client.iterator import ServiceIterator
-from zmqdata.client.options import CrossTrainerCache, ReadOptions, check_dataset_id, checked_options
-from zmqdata.client.policies import ShardingPolicy
+from zmqdata.client.options import CrossTrainerCache, ReadOptions, ShardingPolicy, check_dataset_id, checked_options
 from zmqdata.client.registration import (
     Registration,
     agreed_spec,

@@ -12,8 +12,7 @@ from typing import Any
 from zmqdata.client import lifetime
 from zmqdata.client.admin import audit_of_repetition
 from zmqdata.client.bookmarks import ServiceBookmark
-from zmqdata.client.deliveries import Strides
-from zmqdata.client.delivery import Delivery, End
+from zmqdata.client.delivery import Delivery, End, Strides
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.client.decider import ConsumerProfile
 from zmqdata.errors import DataServiceError, FailedPreconditionError, UnimplementedError, named_error

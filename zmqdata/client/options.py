@@ -1,14 +1,17 @@
-"""The arguments of ``distribute`` and ``from_dataset_id``, checked: every mistake is an error at the call."""
+"""The arguments of ``distribute`` and ``from_dataset_id``, checked: every mistake is an error at the call.
+
+How an iteration is divided among workers, in tf.data's words.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import check_name, check_timeout
-from zmqdata.client.policies import ShardingPolicy, parse_processing_mode
 from zmqdata.config.endpoints import parse_service
 from zmqdata.core.job_rules import ON_POISON
 from zmqdata.core.limits import MOST_CONSUMERS, MOST_TASKS
@@ -312,3 +315,47 @@ def check_dataset_id(dataset_id: object) -> None:
     if not isinstance(dataset_id, str) or not dataset_id:
         raise ValueError(f"`dataset_id` must be a non-empty string, got {dataset_id!r}")
     check_name("dataset_id", dataset_id)
+
+
+class ShardingPolicy(Enum):
+    """How the workers of a job share its input (tf.data's ``ShardingPolicy``).
+
+    * ``OFF``: each worker reads everything, in its own order; the job gives as many copies as there are workers.
+    * ``DYNAMIC``: the dispatcher hands each split of the sources to one worker; the job gives every element once.
+
+    The others are static: worker i of the n in the dispatcher's ``worker_addresses`` takes part i, and only that.
+
+    * ``FILE``: each worker reads its part of the files. There must be a reader of files, and as many files as workers.
+    * ``DATA``: each worker runs all of the pipeline and keeps every n-th of its elements.
+    * ``FILE_OR_DATA``: as ``FILE`` where the pipeline reads files, else as ``DATA``.
+    * ``HINT``: ``shard(SHARD_HINT, SHARD_HINT)`` in the pipeline says where it is divided.
+    """
+
+    OFF = 0
+    DYNAMIC = 1
+    FILE = 2
+    DATA = 3
+    FILE_OR_DATA = 4
+    HINT = 5
+
+
+STRINGS = {"parallel_epochs": ShardingPolicy.OFF, "distributed_epoch": ShardingPolicy.DYNAMIC}
+
+
+def parse_processing_mode(processing_mode: object) -> ShardingPolicy:
+    """The policy that a user names by enum or by tf.data's strings.
+
+    Raises:
+        ValueError: it is neither.
+
+    Example:
+        >>> parse_processing_mode("distributed_epoch")
+        <ShardingPolicy.DYNAMIC: 1>
+    """
+    policy = STRINGS.get(processing_mode) if isinstance(processing_mode, str) else processing_mode
+    if not isinstance(policy, ShardingPolicy):
+        raise ValueError(
+            f"`processing_mode` must be a ShardingPolicy ({', '.join(ShardingPolicy.__members__)}), "
+            f"{' or '.join(map(repr, STRINGS))}. Got {processing_mode!r}."
+        )
+    return policy

@@ -22,12 +22,9 @@ from zmqdata import wire
 from zmqdata.client import lifetime
 from zmqdata.client.bookmarks import Bookmarks, ServiceBookmark, answer_of, check_has_places
 from zmqdata.client.calls import client_context
-from zmqdata.client.connections import Servers
+from zmqdata.client.connections import Descriptors, Memories, Servers
 from zmqdata.client.decoding import decode_message, hopeless, referred
-from zmqdata.client.deliveries import DeliveryQueue, Strides
-from zmqdata.client.delivery import Delivery, End
-from zmqdata.client.descriptors import Descriptors
-from zmqdata.client.memories import Memories
+from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
 from zmqdata.core.client.decider import ConsumerCore, ConsumerProfile
 from zmqdata.errors import (
     DataServiceError,

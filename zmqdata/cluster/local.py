@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 from zmqdata.cluster.processes import STOP_SECONDS, ServerProcess
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS
-from zmqdata.config.dispatcher import DispatcherConfig, WorkerConfig
+from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import check_int, check_type, flag_of, opposite, shown
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.forks import check_process
 from zmqdata.transport.keychoice import shown_settings

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
-from zmqdata.config.dispatcher import DispatcherConfig, WorkerConfig
+from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import check_wait, variables
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.transport.forks import check_process
 from zmqdata.worker.processes.interpreter import PYTHON
 from zmqdata.worker.processes.lifetime import describe_exit

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
-from zmqdata.config.dispatcher import DispatcherConfig, WorkerConfig
+from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import check_wait
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.dispatcher.server import DispatchServer
 from zmqdata.transport.forks import check_process
 from zmqdata.worker.server import WorkerServer

@@ -161,3 +161,36 @@ def _host_and_port(advertise: str) -> tuple[str, int | None]:
     if advertise.endswith(f":{PORT_MARK}"):
         return split_address(f"{advertise.removesuffix(PORT_MARK)}1")[0], None
     return split_address(advertise)
+
+
+def port_in(address: str, mark: str) -> str:
+    """The port that an address names, ``""`` when it names none, or the mark for the one that is bound."""
+    behind_host = address.rpartition("]")[2]
+    # More than one colon without brackets: all of it is an IPv6 address.
+    port = behind_host.partition(":")[2] if behind_host.count(":") == 1 else ""
+    return "" if port == mark else port
+
+
+def check_protocol(protocol: str) -> None:
+    """Refuses every protocol that no server speaks.
+
+    Raises:
+        NotFoundError: it is not ``tcp``.
+    """
+    if protocol != "tcp":
+        raise NotFoundError(
+            f"No credentials factory has been registered for protocol {protocol}. A server's protocol is 'tcp'"
+        )
+
+
+def check_host(host: str) -> None:
+    """Refuses a host to listen on that is a path.
+
+    Raises:
+        ValueError: it is one.
+    """
+    if "/" in host:
+        raise ValueError(
+            f"`host` must be an address or a name of this machine, got {host!r}: a server listens on TCP, never on a "
+            "path. For this machine alone leave it out, which is 127.0.0.1"
+        )

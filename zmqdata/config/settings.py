@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 FOREVER = -1
 MOST_PORT = 65535
+MOST_BYTES = 2**63 - 1
 MOST_MILLISECONDS = 2**31 - 1
 """What ZeroMQ takes for a time; 24 days."""
 PREFIX = "ZMQDATA_"

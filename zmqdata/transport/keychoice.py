@@ -6,9 +6,10 @@ import contextlib
 import os
 from pathlib import Path
 
-from zmqdata.config.dispatcher import DispatcherConfig, WorkerConfig
+from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.keys import KeySettings
 from zmqdata.config.settings import from_environment
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError
 from zmqdata.transport.keys import Key, load, new_key, save
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata.blocks.gathered import is_joined, pieces_of
-from zmqdata.config.dispatcher import MOST_SHARED_MEMORY
+from zmqdata.config.worker import MOST_SHARED_MEMORY
 from zmqdata.errors import ProtocolError
 from zmqdata.messages import Memory, Slot
 from zmqdata.transport.loans import Bytes, address_of, lend

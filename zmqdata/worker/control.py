@@ -10,7 +10,7 @@ import zmq
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
-from zmqdata.config.dispatcher import WorkerConfig
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.errors import DataServiceError, PermissionDeniedError, ProtocolError, VersionMismatchError
 from zmqdata.transport import sockets

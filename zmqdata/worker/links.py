@@ -21,8 +21,8 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.blocks import whole
-from zmqdata.config.dispatcher import DATA_TRANSPORTS, WorkerConfig
 from zmqdata.config.endpoints import DATA_PORT_MARK, PORT_MARK, join_address, split_address
+from zmqdata.config.worker import DATA_TRANSPORTS, WorkerConfig
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import announced_address, announced_host, bind_endpoint, host_token

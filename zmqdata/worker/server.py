@@ -15,10 +15,10 @@ import msgspec
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.commands import saves as s
-from zmqdata.config.dispatcher import WorkerConfig
 from zmqdata.config.endpoints import parse_service, split_address
 from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.config.settings import check_type, check_wait
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.core.worker.draining import DRAIN_SECONDS
@@ -312,7 +312,7 @@ class WorkerServer(Server[WorkerShell]):
             see ``wait_registered``.
 
     Example:
-        >>> from zmqdata.config.dispatcher import WorkerConfig
+        >>> from zmqdata.config.worker import WorkerConfig
         >>> from zmqdata.dispatcher.server import DispatchServer
         >>> with DispatchServer() as dispatcher:
         ...     with WorkerServer(WorkerConfig(dispatcher_address=dispatcher.target)) as worker:

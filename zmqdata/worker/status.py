@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from zmqdata.config.dispatcher import WorkerConfig
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.saving import Written
 from zmqdata.core.worker.tasks import HostedTask

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqdata.config.dispatcher import WorkerConfig
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.worker.processes.interpreter import add_folder, folder_on_path
 from zmqdata.worker.processes.supervisor import child_command
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from zmqdata.config.dispatcher import WorkerConfig
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.testing.cluster import no_leaks
 from zmqdata.worker.processes import supervisor as module
 from zmqdata.worker.processes.accounts import Account

@@ -13,7 +13,7 @@ from itertools import chain
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.client.handedout import Runs
+from zmqdata.core.client.order import Runs
 from zmqdata.core.client.tasks import Grants, Reading, ReadTask
 from zmqdata.core.credit import IN_TURN_BYTES, IN_TURN_ELEMENTS
 from zmqdata.core.ranges import RangeSet

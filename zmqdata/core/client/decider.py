@@ -14,9 +14,8 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.client.checkpoint import Standing
 from zmqdata.core.client.coordinated import Stepping
-from zmqdata.core.client.ending import Ending
 from zmqdata.core.client.lease import ClientLease
-from zmqdata.core.client.leaving import Goodbye
+from zmqdata.core.client.leaving import Ending, Goodbye
 from zmqdata.core.client.links import REPEAT, LinkProfile, ReadLinks
 from zmqdata.core.client.notices import Telling
 from zmqdata.core.client.tasks import Grants, Reading, ReadTask

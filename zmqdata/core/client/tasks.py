@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.client.handedout import HandedOut, Runs
-from zmqdata.core.client.order import Ordering
+from zmqdata.core.client.order import HandedOut, Ordering, Runs
 from zmqdata.core.credit import FIRST_ELEMENTS, TOTAL_BYTES, Window
 from zmqdata.core.ranges import RangeSet
 

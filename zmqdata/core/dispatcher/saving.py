@@ -18,8 +18,7 @@ from zmqdata.commands import saves as s
 from zmqdata.core.dispatcher.admission import Objection, of_poison
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.state.outbox import Outbox
-from zmqdata.core.dispatcher.state.saved import SavedChunk
-from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.dispatcher.state.tasks import Iteration, SavedChunk, Task
 from zmqdata.core.limits import MOST_JOBS, too_long, too_many
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import (

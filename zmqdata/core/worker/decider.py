@@ -22,10 +22,10 @@ from zmqdata.core.worker.heartbeats import Heartbeats
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.links import Link, SendLinks
 from zmqdata.core.worker.pipelines import REPEAT, Pipelines
+from zmqdata.core.worker.saving import Writing
 from zmqdata.core.worker.splits import Feeding
 from zmqdata.core.worker.streams import Stream
 from zmqdata.core.worker.tasks import HostedTask
-from zmqdata.core.worker.writing import Writing
 
 DROPPED_KEPT = 10_000
 

@@ -6,7 +6,7 @@ import fcntl
 import os
 from dataclasses import replace
 
-from zmqdata.config.dispatcher import WorkerConfig
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.worker.processes.accounts import Account, is_ours
 
 

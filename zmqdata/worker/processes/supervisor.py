@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import IO, Any
 
-from zmqdata.config.dispatcher import WorkerConfig
 from zmqdata.config.endpoints import DATA_PORT_MARK, PORT_MARK
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.worker.processes.accounts import Account, environment_of, rights_of
 from zmqdata.worker.processes.crumbs import CrumbFile, Note, make_file
 from zmqdata.worker.processes.interpreter import PYTHON, folder_on_path, working_folder

@@ -6,7 +6,7 @@ from typing import Any
 
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.state.state import _APPLY, DEPARTED_KEPT, DispatcherState
-from zmqdata.core.dispatcher.state.tally import Tally
+from zmqdata.core.dispatcher.state.tasks import Tally
 from zmqdata.messages import DatasetDescription, JobParameters, SaveParameters, TaskState
 from zmqdata.splits import FileSplits, IndexSplits, Split
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.state.state import DispatcherState
-from zmqdata.core.dispatcher.state.tally import Tally
-from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.dispatcher.state.tasks import Iteration, Tally, Task
 
 
 def snapshot(state: DispatcherState) -> list[u.AnyUpdate]:

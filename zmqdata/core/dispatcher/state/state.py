@@ -10,9 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import updates as u
-from zmqdata.core.dispatcher.state.saved import SavedChunk, Saving
-from zmqdata.core.dispatcher.state.tally import Tally
-from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.dispatcher.state.tasks import Iteration, SavedChunk, Saving, Tally, Task
 from zmqdata.core.ledger import Ledger, SpentSplits, SplitCursor
 from zmqdata.core.lineage import keep_needed
 from zmqdata.core.ranges import RangeSet

@@ -9,13 +9,63 @@ from dataclasses import dataclass, field
 
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.state.loads import Hosts
-from zmqdata.core.dispatcher.state.saved import SavedChunk, Saving
-from zmqdata.core.dispatcher.state.tally import Tally
 from zmqdata.core.ledger import Ledger, SpentSplits, SplitCursor
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import Rounds
 from zmqdata.decisions import Decisions
 from zmqdata.messages import JobParameters, Place, TaskState
+
+
+@dataclass(frozen=True)
+class SavedChunk:
+    """A chunk that counts: the attempt that wrote it, its elements ``first ... stop - 1``, its bytes, their spec."""
+
+    attempt: int
+    first: int
+    stop: int
+    size: int
+    spec: bytes = b""
+
+
+@dataclass
+class Saving:
+    """What is particular to an iteration that is saved.
+
+    ``specs``: those of its chunks, each once. ``failure``: what a pipeline failed with. ``ended``: the marker that ends
+    it is on the disk.
+    """
+
+    specs: dict[bytes, bytes] = field(default_factory=dict)
+    failure: bytes = b""
+    ended: bool = False
+
+
+@dataclass
+class Tally:
+    """Counts of one iteration, durable as everything else is.
+
+    ``splits``: by task, how many it was given and did not give back; ``rehosted``: how many of them a task had when it
+    lost its host, each time. ``delivered``: by client, the elements that it reported first; ``repeats``: by client,
+    those that came to it again, and that it dropped.
+    """
+
+    splits: dict[int, int] = field(default_factory=dict)
+    rehosted: int = 0
+    delivered: dict[str, int] = field(default_factory=dict)
+    repeats: dict[str, int] = field(default_factory=dict)
+
+    def hand_out(self, task: int, splits: int) -> None:
+        """Counts splits that a task was given; below zero, what came back."""
+        self.splits[task] = self.splits.get(task, 0) + splits
+
+    def lose_host(self, task: int) -> None:
+        """Counts the splits of a task that goes on elsewhere."""
+        self.rehosted += self.splits.get(task, 0)
+
+    def deliver(self, client: str, elements: int) -> None:
+        """Counts what a client has reported, before anybody else."""
+        if client:
+            self.delivered[client] = self.delivered.get(client, 0) + elements
 
 
 @dataclass

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata.config.dispatcher import DispatcherConfig, WorkerConfig
+from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import declaration_of
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.errors import FailedPreconditionError, NotFoundError
 
 HERE = "tcp://127.0.0.1:5050"

@@ -9,8 +9,7 @@ import re
 import pytest
 from msgspec import structs
 
-from zmqdata.client.descriptors import Descriptors
-from zmqdata.client.memories import Memories
+from zmqdata.client.connections import Descriptors, Memories
 from zmqdata.commands import ConnectLink
 from zmqdata.transport.memory import SharedMemory
 
@@ -47,7 +46,7 @@ def test_that_descriptors_are_missing_is_said(
     def fail(told: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr("zmqdata.client.memories.MappedMemory", fail)
+    monkeypatch.setattr("zmqdata.client.connections.MappedMemory", fail)
     for _ in range(3):
         assert not memories.map(ConnectLink("me-1", "ipc://x", "secret", shared.told))
     [record] = caplog.records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqdata.core.dispatcher.state.tally import Tally
+from zmqdata.core.dispatcher.state.tasks import Tally
 
 
 def test_splits_are_counted_by_task() -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.client import registering
-from zmqdata.client.registering import MOST_BROKEN, Upload
+from zmqdata.client import registration
+from zmqdata.client.registration import MOST_BROKEN, Upload
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.worker.pipelines import MOST_PIECE_PATIENCE, Pipelines
 from zmqdata.dispatcher.store import PipelineStore
@@ -65,7 +65,7 @@ def test_a_part_that_never_arrives_whole_is_an_error() -> None:
     upload.answer(m.RequestPart("request", name(LARGE), 0, PIECE))
     for _ in range(MOST_BROKEN - 1):
         upload.answer(m.PieceStored("request", name(LARGE), 10))
-        assert len(upload.answer(m.PieceStored("request", name(LARGE), 0))) == registering.PIECES_AHEAD
+        assert len(upload.answer(m.PieceStored("request", name(LARGE), 0))) == registration.PIECES_AHEAD
     upload.answer(m.PieceStored("request", name(LARGE), 10))
     with pytest.raises(DataLossError, match=f"other bytes than were sent .* {MOST_BROKEN} times"):
         upload.answer(m.PieceStored("request", name(LARGE), 0))
