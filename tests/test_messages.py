@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
-from zmqdata.core.client.decider import ConsumerCore, ConsumerProfile
+from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.messages.parts import MOST_NUMBER
@@ -68,10 +68,10 @@ def test_who_sends_a_message_is_said_where_it_is_defined() -> None:
 
 def test_every_message_is_handled() -> None:
     """The core of the receiver has a handler for each message that carries a decision."""
-    profile = ConsumerProfile("me", m.JobParameters("job", "dataset", "OFF"), 0, "tcp://d:1")
+    profile = ClientProfile("me", m.JobParameters("job", "dataset", "OFF"), 0, "tcp://d:1")
     handled = {
         "dispatcher": set(DispatcherCore(1)._handlers),
-        "client": set(ConsumerCore(profile)._messages),
+        "client": set(ClientCore(profile)._messages),
         "worker": set(WorkerCore(WorkerProfile("w", "tcp://w"))._messages),
     }
     assert {name: UNIONS[name][1] - WITHOUT_CORE for name in handled} == {

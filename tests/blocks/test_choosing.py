@@ -13,9 +13,9 @@ from zmqdata.blocks.choosing import (
     PROBE_SHARE,
     Choice,
     Chosen,
-    Column,
     Conditions,
     Cost,
+    MeasuredColumn,
     Packing,
     best_choice,
     total_cost,
@@ -27,12 +27,12 @@ TOKENS = {LZ4: Cost(1 / 5.3, 1 / 2.7e9, 1 / 6.6e9), ZSTD: Cost(1 / 7.8, 1 / 0.86
 PHOTOS = {BITS: Cost(1 / 1.27, 1 / 1.1e9, 1 / 1.6e9), ZSTD: Cost(1 / 1.42, 1 / 0.36e9, 1 / 0.8e9)}
 MB = 1 << 20
 
-costs = st.builds(
-    Cost, size=st.floats(0.001, 1.0), pack=st.floats(1e-11, 1e-6), unpack=st.floats(1e-11, 1e-6)
-)
+costs = st.builds(Cost, size=st.floats(0.001, 1.0), pack=st.floats(1e-11, 1e-6), unpack=st.floats(1e-11, 1e-6))
 columns = st.dictionaries(
     st.integers(0, 5),
-    st.builds(Column, st.integers(1, 1 << 30), st.dictionaries(st.sampled_from([LZ4, ZSTD, BITS]), costs, min_size=1)),
+    st.builds(
+        MeasuredColumn, st.integers(1, 1 << 30), st.dictionaries(st.sampled_from([LZ4, ZSTD, BITS]), costs, min_size=1)
+    ),
     min_size=1,
 )
 conditions = st.builds(
@@ -44,19 +44,19 @@ conditions = st.builds(
 )
 
 
-def seconds(found: dict[int, Column], chosen: Chosen, around: Conditions) -> float:
+def seconds(found: dict[int, MeasuredColumn], chosen: Chosen, around: Conditions) -> float:
     return around.seconds(total_cost(found, chosen))
 
 
 def settled(costs: dict[Packing, Cost], around: Conditions) -> Packing | None:
     choice = Choice()
     assert choice.begin(MB, around)
-    choice.probed({0: Column(MB, dict(costs))}, 1 << 17, around)
+    choice.probed({0: MeasuredColumn(MB, dict(costs))}, 1 << 17, around)
     return choice.standing.get(0)
 
 
 @given(found=columns, around=conditions)
-def test_the_best_is_never_worse_than_nothing(found: dict[int, Column], around: Conditions) -> None:
+def test_the_best_is_never_worse_than_nothing(found: dict[int, MeasuredColumn], around: Conditions) -> None:
     """However columns, costs and conditions are, what is chosen takes no longer than to send all as it is."""
     assert seconds(found, best_choice(found, around), around) <= seconds(found, {}, around) * (1 + 1e-9)
 
@@ -64,14 +64,14 @@ def test_the_best_is_never_worse_than_nothing(found: dict[int, Column], around: 
 @given(costs=st.dictionaries(st.sampled_from([LZ4, ZSTD, BITS]), costs, min_size=1), around=conditions)
 def test_one_column_gets_the_best_there_is(costs: dict[Packing, Cost], around: Conditions) -> None:
     """With a single column no packing takes less time than the one chosen."""
-    found = {0: Column(MB, costs)}
+    found = {0: MeasuredColumn(MB, costs)}
     least = min(seconds(found, {0: packing}, around) for packing in costs)
     assert seconds(found, best_choice(found, around), around) <= least * (1 + 1e-9)
 
 
 @given(found=columns, story=st.lists(st.tuples(conditions, st.dictionaries(st.integers(0, 5), costs)), max_size=8))
 def test_what_stands_is_never_worse_than_nothing(
-    found: dict[int, Column], story: list[tuple[Conditions, dict[int, Cost]]]
+    found: dict[int, MeasuredColumn], story: list[tuple[Conditions, dict[int, Cost]]]
 ) -> None:
     """However conditions and columns change, each decision is as good as no compression at all."""
     choice = Choice()
@@ -111,9 +111,9 @@ def test_nothing_is_tried_where_nothing_can_be_gained() -> None:
 
 def test_ties_spare_the_cores() -> None:
     """Of choices that take the same time, because something else is slower, the one with the least work is taken."""
-    found = {0: Column(MB, {LZ4: Cost(0.5, 1e-9, 1e-9), ZSTD: Cost(0.4, 3e-9, 1e-9)})}
+    found = {0: MeasuredColumn(MB, {LZ4: Cost(0.5, 1e-9, 1e-9), ZSTD: Cost(0.4, 3e-9, 1e-9)})}
     assert best_choice(found, Conditions(speed=1e9, making=1e-9)) == {}
-    found[1] = Column(100 * MB, {LZ4: Cost(0.5, 1e-12, 1e-12)})
+    found[1] = MeasuredColumn(100 * MB, {LZ4: Cost(0.5, 1e-12, 1e-12)})
     assert best_choice(found, Conditions(speed=1e9, making=5.04e-10)) == {1: LZ4}
 
 
@@ -121,14 +121,16 @@ def test_columns_are_decided_together() -> None:
     """What one column costs the core is not there for another one."""
     busy = {LZ4: Cost(0.5, 8e-9, 0.0)}
     around = Conditions(speed=2e8)
-    assert best_choice({0: Column(MB, busy), 1: Column(MB, {})}, around) == {0: LZ4}
-    assert best_choice({0: Column(MB, busy), 1: Column(MB, {BITS: Cost(0.2, 1e-9, 0.0)})}, around) == {1: BITS}
+    assert best_choice({0: MeasuredColumn(MB, busy), 1: MeasuredColumn(MB, {})}, around) == {0: LZ4}
+    assert best_choice({0: MeasuredColumn(MB, busy), 1: MeasuredColumn(MB, {BITS: Cost(0.2, 1e-9, 0.0)})}, around) == {
+        1: BITS
+    }
 
 
 def test_small_gains_change_nothing() -> None:
     """A choice stays while another one is only a little better, and goes as soon as it is worse than nothing."""
     choice = Choice()
-    choice.probed({0: Column(MB, {LZ4: Cost(0.5, 4e-9, 0.0)})}, 1, Conditions(speed=1e8))
+    choice.probed({0: MeasuredColumn(MB, {LZ4: Cost(0.5, 4e-9, 0.0)})}, 1, Conditions(speed=1e8))
     assert choice.standing == {0: LZ4}
     near_even = Conditions(speed=2.4e8)
     choice.decide(near_even)
@@ -143,7 +145,7 @@ def test_small_gains_change_nothing() -> None:
 def test_a_change_of_speed_is_noticed_without_a_probe() -> None:
     """After some blocks the choice is thought over under the conditions of the moment."""
     choice = Choice()
-    choice.probed({0: Column(MB, dict(TOKENS))}, 1 << 20, GIGABIT)
+    choice.probed({0: MeasuredColumn(MB, dict(TOKENS))}, 1 << 20, GIGABIT)
     assert not choice.begin(DECIDE_BYTES - 1, LAN)
     assert choice.standing == {0: ZSTD}
     assert not choice.begin(1, LAN)
@@ -155,7 +157,7 @@ def test_a_change_of_speed_is_noticed_without_a_probe() -> None:
 def test_probes_are_a_small_part_of_all() -> None:
     """The next probe is due when so much more has been sent than was tried."""
     choice = Choice()
-    choice.probed({0: Column(MB, dict(TOKENS))}, 100, GIGABIT)
+    choice.probed({0: MeasuredColumn(MB, dict(TOKENS))}, 100, GIGABIT)
     assert not choice.begin(100 * PROBE_SHARE - 1, GIGABIT)
     assert choice.begin(1, GIGABIT)
 
@@ -163,7 +165,7 @@ def test_probes_are_a_small_part_of_all() -> None:
 def test_a_column_that_has_changed_is_probed_again() -> None:
     """When blocks shrink clearly less than at first, columns are probed soon; small changes do not count."""
     choice = Choice()
-    choice.probed({0: Column(MB, dict(TOKENS))}, 16 * MB // PROBE_SHARE, GIGABIT)
+    choice.probed({0: MeasuredColumn(MB, dict(TOKENS))}, 16 * MB // PROBE_SHARE, GIGABIT)
     for _ in range(20):
         choice.packed(0, MB, Cost(0.20, 1e-9))
         choice.packed(0, MB, Cost(0.22, 1e-9))
@@ -178,7 +180,7 @@ def test_a_column_that_has_changed_is_probed_again() -> None:
 def test_a_column_whose_codec_takes_another_time_is_probed_again(pack: float) -> None:
     """The others take another one, too: a machine that was slow when they were tried may be so no more."""
     choice = Choice()
-    choice.probed({0: Column(MB, dict(TOKENS))}, 16 * MB // PROBE_SHARE, GIGABIT)
+    choice.probed({0: MeasuredColumn(MB, dict(TOKENS))}, 16 * MB // PROBE_SHARE, GIGABIT)
     for _ in range(20):
         choice.packed(0, MB, Cost(0.20, 1e-9))
         choice.packed(0, MB, Cost(0.20, 1.1e-9))
@@ -192,7 +194,7 @@ def test_a_column_whose_codec_takes_another_time_is_probed_again(pack: float) ->
 def test_what_takes_no_time_has_not_changed() -> None:
     """Where there is no clock only sizes count."""
     choice = Choice()
-    choice.probed({0: Column(MB, {LZ4: Cost(0.2)})}, MB, GIGABIT)
+    choice.probed({0: MeasuredColumn(MB, {LZ4: Cost(0.2)})}, MB, GIGABIT)
     for _ in range(20):
         choice.packed(0, MB, Cost(0.2))
     assert not choice.begin(16 * MB, GIGABIT)
@@ -203,7 +205,7 @@ def test_what_was_not_tried_is_not_counted() -> None:
     choice = Choice()
     choice.packed(0, MB, Cost(0.5, 1e-9))
     assert choice.columns == {}
-    choice.probed({0: Column(MB, {LZ4: Cost(1.0, 1e-9, 1e-9)})}, 1, GIGABIT)
+    choice.probed({0: MeasuredColumn(MB, {LZ4: Cost(1.0, 1e-9, 1e-9)})}, 1, GIGABIT)
     choice.packed(0, MB, Cost(0.5, 1e-9))
     assert choice.columns[0].costs == {LZ4: Cost(1.0, 1e-9, 1e-9)}
 

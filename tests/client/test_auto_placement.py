@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from zmqdata import CrossTrainerCache, Dataset, ShardingPolicy, distribute
-from zmqdata.client.auto_placement import Placement, Placing, shipping_cost
+from zmqdata.client.auto_placement import AutoPlacement, Placing, shipping_cost
 from zmqdata.client.distribute import DataServiceDataset
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.testing.clock import Clock
@@ -31,7 +31,7 @@ def cheap(count: int = 5000) -> Dataset:
     return Dataset.range(count).map(lambda x: x + 1)
 
 
-def decided(dataset: Dataset, clock: Clock) -> Placement:
+def decided(dataset: Dataset, clock: Clock) -> AutoPlacement:
     return Placing(dataset.node, lambda: clock.now, patience=60.0).decide()
 
 
@@ -76,7 +76,7 @@ def test_a_first_element_is_not_waited_for() -> None:
         return x
 
     found = Placing(Dataset.range(3).map(late).node).decide()
-    assert found == Placement(False)
+    assert found == AutoPlacement(False)
     assert "took longer than 100 ms" in str(found)
     assert not ended.is_set()
     release.set()
@@ -133,18 +133,19 @@ def test_what_ends_its_thread_is_said() -> None:
 
 def test_what_fails_here_is_left_to_workers() -> None:
     """They may have the files and modules that this process lacks."""
+
     def fail(x: int) -> int:
         raise FileNotFoundError("/data/only-there")
 
     found = decided(Dataset.range(3).map(fail), Clock())
-    assert found == Placement(False)
+    assert found == AutoPlacement(False)
     assert "could not be tried here" in str(found)
     assert "FileNotFoundError: /data/only-there" in str(found)
 
 
 def test_what_does_not_travel_is_left_to_workers() -> None:
     """They say what is wrong with it."""
-    assert decided(Dataset.range(3).map(lambda x: threading.Lock()), Clock()) == Placement(False)
+    assert decided(Dataset.range(3).map(lambda x: threading.Lock()), Clock()) == AutoPlacement(False)
 
 
 def test_a_pipeline_is_tried_once() -> None:

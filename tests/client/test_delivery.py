@@ -9,7 +9,7 @@ import pytest
 
 from zmqdata import messages as m
 from zmqdata.client.delivery import LONGEST_STEP, Delivery, DeliveryQueue, End, Strides
-from zmqdata.commands import Deliver, Finish, HandedOut
+from zmqdata.commands import Deliver, Finish, TakenElements
 from zmqdata.errors import DataServiceError, FailedPreconditionError, PipelineError, UnavailableError
 from zmqdata.failures.codec import encode_failure
 from zmqdata.messages import Block
@@ -24,17 +24,17 @@ def test_a_part_of_a_block_returns_no_credit() -> None:
     part = Delivery((Deliver(block(7, 10, 5), None, 1, 3),), [[1, 2]])
     rest = Delivery((Deliver(block(7, 10, 5), None, 3, 5),), [[3, 4]])
     assert (part.returns_credit, rest.returns_credit) == (False, True)
-    assert part.report_all() == [HandedOut(7, 1, 11, 13, 0)]
-    assert rest.report_all() == [HandedOut(7, 1, 13, 15, 100)]
+    assert part.report_all() == [TakenElements(7, 1, 11, 13, 0)]
+    assert rest.report_all() == [TakenElements(7, 1, 13, 15, 100)]
 
 
 def test_what_was_taken_is_told_once() -> None:
     """Reports are increments: what was told is not told again."""
     delivery = Delivery((Deliver(block(7, 10, 5), None, 0, 5),), [[1, 2, 3, 4, 5]])
     assert list(islice(delivery.elements, 2)) == [1, 2]
-    assert (delivery.left, delivery.report_taken()) == (3, [HandedOut(7, 1, 10, 12, 0)])
+    assert (delivery.left, delivery.report_taken()) == (3, [TakenElements(7, 1, 10, 12, 0)])
     assert delivery.report_taken() == []
-    assert delivery.report_all() == [HandedOut(7, 1, 12, 15, 100)]
+    assert delivery.report_all() == [TakenElements(7, 1, 12, 15, 100)]
 
 
 def test_parts_of_several_blocks_are_woven() -> None:
@@ -42,9 +42,9 @@ def test_parts_of_several_blocks_are_woven() -> None:
     parts = (Deliver(block(7, 10, 3), None, 1, 3), Deliver(block(8, 0, 9), None, 4, 6))
     delivery = Delivery(parts, [["a", "b"], ["x", "y"]])
     assert list(islice(delivery.elements, 3)) == ["a", "x", "b"]
-    assert delivery.report_taken() == [HandedOut(7, 1, 11, 13, 0), HandedOut(8, 1, 4, 5, 0)]
+    assert delivery.report_taken() == [TakenElements(7, 1, 11, 13, 0), TakenElements(8, 1, 4, 5, 0)]
     assert list(delivery.elements) == ["y"]
-    assert delivery.report_all() == [HandedOut(7, 1, 13, 13, 100), HandedOut(8, 1, 5, 6, 0)]
+    assert delivery.report_all() == [TakenElements(7, 1, 13, 13, 100), TakenElements(8, 1, 5, 6, 0)]
 
 
 def test_an_error_is_raised_once() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from zmqdata.core.credit import FIRST_BYTES, FIRST_ELEMENTS, LEAST_BYTES, MOST_BYTES, MOST_ELEMENTS, Window
+from zmqdata.core.credit import FIRST_BYTES, FIRST_ELEMENTS, LEAST_BYTES, MOST_BYTES, MOST_ELEMENTS, CreditWindow
 
 
 def test_a_grant_lies_a_window_ahead_of_what_was_handed_out() -> None:
     """The grant counts from the beginning of the stream and moves with every element taken."""
-    window = Window()
+    window = CreditWindow()
     assert window.grant == (FIRST_ELEMENTS, FIRST_BYTES)
     window.hand_out(3, 100)
     assert window.grant == (3 + FIRST_ELEMENTS, 100 + FIRST_BYTES)
@@ -15,7 +15,7 @@ def test_a_grant_lies_a_window_ahead_of_what_was_handed_out() -> None:
 
 def test_waiting_widens_the_window_within_bounds() -> None:
     """The window doubles until its bounds, which are a share of the client's memory."""
-    alone, one_of_many = Window(), Window()
+    alone, one_of_many = CreditWindow(), CreditWindow()
     for _ in range(40):
         alone.widen(1)
         one_of_many.widen(1000)
@@ -25,7 +25,7 @@ def test_waiting_widens_the_window_within_bounds() -> None:
 
 def test_who_waits_is_let_have_two_blocks_on_their_way() -> None:
     """However small the window is, it is as wide as two blocks at least when the training loop has waited once more."""
-    window = Window()
+    window = CreditWindow()
     window.tell()
     window.receive(16_384, 2 << 20)
     window.hand_out(16_384, 2 << 20)
@@ -38,14 +38,14 @@ def test_who_waits_is_let_have_two_blocks_on_their_way() -> None:
 
 def test_a_limit_holds_whatever_the_window() -> None:
     """``max_outstanding_requests`` bounds elements for good."""
-    window = Window(limit=2)
+    window = CreditWindow(limit=2)
     window.widen(1)
     assert window.grant[0] == 2
 
 
 def test_a_grant_is_worth_telling_when_a_quarter_has_moved() -> None:
     """Small changes wait for the next repetition."""
-    window = Window()
+    window = CreditWindow()
     window.tell()
     window.hand_out(1, 10)
     assert not window.worth_telling
@@ -57,7 +57,7 @@ def test_a_grant_is_worth_telling_when_a_quarter_has_moved() -> None:
 
 def test_what_was_told_is_never_taken_back() -> None:
     """A window that becomes narrower, because more streams share the memory, leaves the last word standing."""
-    window = Window()
+    window = CreditWindow()
     for _ in range(40):
         window.widen(1)
     told = window.tell()
@@ -68,7 +68,7 @@ def test_what_was_told_is_never_taken_back() -> None:
 
 def test_a_block_is_admitted_within_what_was_told() -> None:
     """Elements and bytes count from the beginning of the stream, against the grant that the worker knows."""
-    window = Window()
+    window = CreditWindow()
     assert not window.admits(1, 1)
     window.tell()
     assert window.admits(FIRST_ELEMENTS, FIRST_BYTES)
@@ -81,7 +81,7 @@ def test_a_block_is_admitted_within_what_was_told() -> None:
 
 def test_one_block_of_any_size_is_admitted_while_nothing_waits() -> None:
     """A stream whose every element was handed out may bring a block larger than its window, but not a second one."""
-    window = Window()
+    window = CreditWindow()
     window.tell()
     assert window.admits(1000, 100 * FIRST_BYTES)
     window.receive(1000, 100 * FIRST_BYTES)
@@ -94,7 +94,7 @@ def test_one_block_of_any_size_is_admitted_while_nothing_waits() -> None:
 
 def test_a_new_stream_counts_from_its_own_beginning() -> None:
     """A renewed window is as wide as before, with nothing handed out or reported."""
-    window = Window(limit=100)
+    window = CreditWindow(limit=100)
     window.widen(1)
     window.hand_out(5, 50)
     renewed = window.renewed()

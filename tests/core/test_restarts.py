@@ -78,7 +78,7 @@ def test_each_life_is_counted_and_keeps_its_seed() -> None:
     seed, number = lives.core.state.seed, lives.core.state.next_task
     lives.reborn()
     assert (lives.core.state.life, lives.core.state.seed, lives.core.state.next_task) == (2, seed, number)
-    assert "1 datasets" in lives.sent(c.Note).text
+    assert "1 datasets" in lives.sent(c.LogLine).text
 
 
 def test_a_task_goes_on_where_it_is() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
-from zmqdata.dataset.parts import Part
+from zmqdata.dataset.parts import DatasetMethods
 from zmqdata.dataset.sources import Sources
 from zmqdata.dataset.transforms import Transformations
 
@@ -32,5 +32,5 @@ def test_a_part_alone_makes_nothing() -> None:
     """What wraps nodes and iterates belongs to the whole; a part says so."""
     with pytest.raises(NotImplementedError, match=r"Sources is a part of a dataset: .* range\(3\)"):
         Sources.range(3)
-    with pytest.raises(NotImplementedError, match="Part is a part of a dataset: the whole can be iterated"):
-        iter(Part())
+    with pytest.raises(NotImplementedError, match="DatasetMethods is a part of a dataset: the whole can be iterated"):
+        iter(DatasetMethods())

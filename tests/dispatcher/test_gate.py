@@ -11,7 +11,7 @@ FACT = u.CloseTaskListUpdate(2000)
 COMMIT = c.Commit(FACT)
 REVEALING = c.Send("client", m.IterationClosed("client"))
 HARMLESS = c.Send("worker", m.WorkerHeartbeatAnswered("worker", True))
-STORE, DROP, NOTE = c.StorePipeline("d", b"p"), c.DropPipeline("d"), c.Note("info", "text")
+STORE, DROP, NOTE = c.StorePipeline("d", b"p"), c.DropPipeline("d"), c.LogLine("info", "text")
 
 
 def test_a_turn_without_facts_goes_at_once() -> None:

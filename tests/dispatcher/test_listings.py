@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqdata.commands import FilesListed, ListFiles
+from zmqdata.commands import FilesListed, FindFiles
 from zmqdata.dispatcher import listings
 from zmqdata.dispatcher.listings import AT_A_TIME, Listings
 from zmqdata.splits import FileSplits
@@ -30,7 +30,7 @@ class Desk:
         self.listings = Listings(self.told.put, lambda iteration: iteration in self.wanted)
 
     def ask(self, *patterns: str, iteration: int = 7) -> None:
-        self.listings.begin(ListFiles(iteration, 0, 2, FileSplits(patterns, False, None)))
+        self.listings.begin(FindFiles(iteration, 0, 2, FileSplits(patterns, False, None)))
 
     def answer(self) -> FilesListed:
         return self.told.get(timeout=PATIENCE)

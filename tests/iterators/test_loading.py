@@ -109,7 +109,7 @@ def test_a_save_is_read_while_it_grows(tmp_path: Path, monkeypatch: pytest.Monke
         lambda: made.append(publish(tmp_path, 0, 1, 5, 6, 7, 8)),
         lambda: finish(tmp_path, *made),
     ]
-    monkeypatch.setattr(loading.Waiting, "pause", lambda self, what: coming.pop(0)())
+    monkeypatch.setattr(loading.SaveWait, "pause", lambda self, what: coming.pop(0)())
     assert [int(x) for x in iterator] == [3, 4, 5, 6, 7, 8]
     assert list(iterator) == []
 
@@ -163,7 +163,7 @@ def test_a_chunk_with_fewer_elements_than_its_name_says_is_data_loss(tmp_path: P
 
 def test_waiting_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """Who waits for long says for what, rarer each time."""
-    waiting = loading.Waiting("/somewhere", lambda seconds: None)
+    waiting = loading.SaveWait("/somewhere", lambda seconds: None)
     waiting._pause = 6.0
     with caplog.at_level(logging.WARNING):
         waiting._waited = 11.0

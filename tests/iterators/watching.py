@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from zmqdata.iterators.watching import IDLE, Slot
+from zmqdata.iterators.watching import IDLE, WatchSlot
 
 
 class Cells(list[int]):
@@ -33,18 +33,18 @@ class RecordingWatch:
         self.suspects = suspects
         self.notes: dict[str, list[int]] = {}
         self.skippable: dict[str, bool] = {}
-        self.slots: list[Slot] = []
+        self.slots: list[WatchSlot] = []
         self.failures: list[tuple[BaseException, list[int]]] = []
         self.entered = 0
         self._lock = threading.Lock()
 
-    def open(self, place: str, label: str, skippable: bool) -> Slot:
+    def open(self, place: str, label: str, skippable: bool) -> WatchSlot:
         self.skippable[place] = skippable
-        slot = Slot(Cells(self.notes.setdefault(place, [])), 0)
+        slot = WatchSlot(Cells(self.notes.setdefault(place, [])), 0)
         self.slots.append(slot)
         return slot
 
-    def close(self, slot: Slot) -> None:
+    def close(self, slot: WatchSlot) -> None:
         self.slots = [one for one in self.slots if one is not slot]
 
     def alone(self) -> AbstractContextManager[object]:

@@ -9,7 +9,7 @@ import pytest
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.client.decider import ConsumerCore, ConsumerProfile
+from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.splits import IndexSplits, Split
@@ -27,7 +27,7 @@ class Court:
         self.laws = Laws(1, Clock(), PIPELINE)
         self.dispatcher = DispatcherCore(1)
         self.worker = WorkerCore(WorkerProfile("w", "w"))
-        self.client = ConsumerCore(ConsumerProfile("k", JOB, 0, "d"))
+        self.client = ClientCore(ClientProfile("k", JOB, 0, "d"))
         self.commit(
             u.RegisterDatasetUpdate("dataset", DESCRIPTION),
             u.CreateJobUpdate(m.JobParameters("job", "dataset", mode)),

@@ -17,11 +17,11 @@ def test_a_transcript_shows_what_was_done() -> None:
     assert transcript.now == 2.0
     assert len(transcript.all_of(m.RegisterWorker)) == len(transcript.all_of(c.Send)) == 2
     transcript.hear(c.DISPATCHER, m.WorkerRegistered("w"))
-    assert transcript.sent(c.Note).level == "info"
+    assert transcript.sent(c.LogLine).level == "info"
 
 
 def test_one_means_one() -> None:
     """Asking for the only one of several, or of none, fails and shows what there is."""
     transcript = Transcript(WorkerCore(WorkerProfile("w", "tcp://w")))
-    with pytest.raises(AssertionError, match="expected one Note, got 0"):
-        transcript.sent(c.Note)
+    with pytest.raises(AssertionError, match="expected one LogLine, got 0"):
+        transcript.sent(c.LogLine)

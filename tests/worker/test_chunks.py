@@ -15,7 +15,7 @@ from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import TensorSpec, decode_spec
 from zmqdata.storage.chunks import ChunkReader
 from zmqdata.storage.manifests import Chunk, uncommitted_path
-from zmqdata.worker.chunks import ChunkWriter, Specs
+from zmqdata.worker.chunks import ChunkThread, Specs
 
 KEY = (1, 2)
 
@@ -26,7 +26,7 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.path = str(folder)
         self.said: Queue[Any] = Queue()
-        self.writer = ChunkWriter(self.said.put)
+        self.writer = ChunkThread(self.said.put)
         self.writer.begin(KEY, self.path, 3)
 
     def write(self, chunk: int, *elements: Any, key: tuple[int, int] = KEY) -> None:
@@ -95,7 +95,7 @@ def test_the_end_of_a_worker_leaves_no_open_chunk(tmp_path: Path) -> None:
 
 def test_a_writer_that_never_wrote_ends_at_once(tmp_path: Path) -> None:
     """Without a task that is saved there is no thread."""
-    ChunkWriter(print).close(0)
+    ChunkThread(print).close(0)
 
 
 def test_a_chunk_that_can_not_be_written_is_told(tmp_path: Path) -> None:

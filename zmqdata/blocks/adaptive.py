@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import blosc
 
-from zmqdata.blocks.choosing import UNKNOWN_SPEED, Choice, Chosen, Column, Conditions, Cost, Packing
+from zmqdata.blocks.choosing import UNKNOWN_SPEED, Choice, Chosen, Conditions, Cost, MeasuredColumn, Packing
 from zmqdata.blocks.compression import (
     MAX_CHUNK,
     MIN_BYTES,
@@ -178,7 +178,9 @@ class Compression:
         for index, (buffer, size) in columns.items():
             sample = _sample(buffer, size, most)
             sampled += sample.nbytes
-            found[index] = Column(buffer.nbytes, {one: self._try(sample, one, size) for one in self._candidates(size)})
+            found[index] = MeasuredColumn(
+                buffer.nbytes, {one: self._try(sample, one, size) for one in self._candidates(size)}
+            )
         self._choice.probed(found, sampled, conditions)
 
     def _candidates(self, size: int) -> list[Packing]:

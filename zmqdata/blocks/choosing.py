@@ -82,7 +82,7 @@ class Conditions(NamedTuple):
 
 
 @dataclass
-class Column:
+class MeasuredColumn:
     """A column as it was measured: its bytes in a block, and what the packings that were tried cost.
 
     ``first`` are the costs of whole blocks that drift is measured against.
@@ -93,18 +93,18 @@ class Column:
     first: dict[Packing, Cost] = field(default_factory=dict)
 
 
-def total_cost(columns: Mapping[int, Column], chosen: Chosen) -> Cost:
+def total_cost(columns: Mapping[int, MeasuredColumn], chosen: Chosen) -> Cost:
     """What a byte of the whole block costs."""
     whole = sum(column.nbytes for column in columns.values()) or 1
     parts = [(column.nbytes / whole, _cost(column, chosen.get(index))) for index, column in columns.items()]
     return Cost(*(math.fsum(share * cost[at] for share, cost in parts) for at in range(3)))
 
 
-def _cost(column: Column, packing: Packing | None) -> Cost:
+def _cost(column: MeasuredColumn, packing: Packing | None) -> Cost:
     return PLAIN if packing is None else column.costs.get(packing, PLAIN)
 
 
-def best_choice(columns: Mapping[int, Column], conditions: Conditions) -> Chosen:
+def best_choice(columns: Mapping[int, MeasuredColumn], conditions: Conditions) -> Chosen:
     """The packings that take the least time together, and of those that take the same the least of the cores.
 
     Each column in turn, the one first that gains most by itself, takes what is best given the others; twice, since what
@@ -134,7 +134,7 @@ def best_choice(columns: Mapping[int, Column], conditions: Conditions) -> Chosen
     return chosen
 
 
-def _options(column: Column) -> Iterator[tuple[Packing | None, Cost]]:
+def _options(column: MeasuredColumn) -> Iterator[tuple[Packing | None, Cost]]:
     yield None, PLAIN
     yield from column.costs.items()
 
@@ -157,13 +157,13 @@ class Choice:
     >>> slow = Conditions(speed=1e8)
     >>> choice.begin(1 << 20, slow)
     True
-    >>> choice.probed({0: Column(1 << 20, {lz4: Cost(0.2, 4e-10, 1e-10)})}, 1 << 17, slow)
+    >>> choice.probed({0: MeasuredColumn(1 << 20, {lz4: Cost(0.2, 4e-10, 1e-10)})}, 1 << 17, slow)
     >>> str(choice.standing[0])
     'lz4+shuffle'
     """
 
     def __init__(self) -> None:
-        self.columns: dict[int, Column] = {}
+        self.columns: dict[int, MeasuredColumn] = {}
         self.standing: Chosen = {}
         self._since_probe = self._probe_at = self._soonest = 0
         self._until_decision = 0
@@ -181,7 +181,7 @@ class Choice:
             self.decide(conditions)
         return False
 
-    def probed(self, columns: dict[int, Column], sampled: int, conditions: Conditions) -> None:
+    def probed(self, columns: dict[int, MeasuredColumn], sampled: int, conditions: Conditions) -> None:
         """Takes what was found by trying ``sampled`` bytes."""
         self.columns = columns
         self._since_probe, self._probe_at = 0, PROBE_SHARE * sampled

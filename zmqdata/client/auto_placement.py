@@ -32,7 +32,7 @@ unpack, and what costs about as much on a worker's core comes no sooner from the
 
 
 @dataclass(frozen=True)
-class Placement:
+class AutoPlacement:
     """Where the elements of an iterator are made, and why.
 
     Attributes:
@@ -41,7 +41,7 @@ class Placement:
         shipping: seconds that packing and unpacking one costs; None: it was not tried.
         reason: why there are no costs.
 
-    >>> print(Placement(True, 0.5e-6, 0.6e-6))
+    >>> print(AutoPlacement(True, 0.5e-6, 0.6e-6))
     here: an element costs 0.5 us, to ship it 0.6 us and more
     """
 
@@ -57,13 +57,13 @@ class Placement:
         return f"{where}: an element costs {self.cost * 1e6:.1f} us, to ship it {self.shipping * 1e6:.1f} us and more"
 
 
-def placement_of(cost: float, shipping: float) -> Placement:
+def placement_of(cost: float, shipping: float) -> AutoPlacement:
     """Where a pipeline runs whose elements cost so much each, in seconds.
 
     >>> placement_of(1e-6, 1e-6).local, placement_of(1e-3, 1e-6).local
     (True, False)
     """
-    return Placement(cost <= GAIN * shipping, cost, shipping)
+    return AutoPlacement(cost <= GAIN * shipping, cost, shipping)
 
 
 class Placing:
@@ -75,16 +75,14 @@ class Placing:
         patience: seconds after which a trial that has not ended says enough.
     """
 
-    def __init__(
-        self, node: Node, clock: Callable[[], float] = time.perf_counter, patience: float = PATIENCE
-    ) -> None:
+    def __init__(self, node: Node, clock: Callable[[], float] = time.perf_counter, patience: float = PATIENCE) -> None:
         self._node = node
         self._clock = clock
         self._patience = patience
         self._lock = threading.Lock()
-        self._found: Placement | None = None
+        self._found: AutoPlacement | None = None
 
-    def decide(self) -> Placement:
+    def decide(self) -> AutoPlacement:
         """Where it runs; found by a trial the first time, which takes a tenth of a second at most."""
         with self._lock:
             if self._found is None:
@@ -92,9 +90,9 @@ class Placing:
                 log.info("placement='auto': %s runs %s", self._node.label, self._found)
             return self._found
 
-    def _tried(self) -> Placement:
+    def _tried(self) -> AutoPlacement:
         late = f"making, packing and unpacking some elements took longer than {self._patience * 1000:.0f} ms"
-        answers: list[Placement] = []
+        answers: list[AutoPlacement] = []
         ended, is_late = threading.Event(), threading.Event()
 
         def check() -> None:
@@ -107,7 +105,7 @@ class Placing:
             # What fails here may be right on a worker, which has other files and modules; sys.exit() is no exception.
             except BaseException as error:
                 reason = f"it could not be tried here ({type(error).__name__}: {text_of(error)})"
-                answers.append(Placement(False, reason=reason))
+                answers.append(AutoPlacement(False, reason=reason))
             finally:
                 ended.set()
 
@@ -115,9 +113,9 @@ class Placing:
         threading.Thread(target=run, name="zmqdata-trial", daemon=True).start()
         ended.wait(self._patience)
         is_late.set()
-        return answers[0] if answers else Placement(False, reason=late)
+        return answers[0] if answers else AutoPlacement(False, reason=late)
 
-    def _try(self, check: Callable[[], None]) -> Placement:
+    def _try(self, check: Callable[[], None]) -> AutoPlacement:
         """``check`` raises when nobody waits any more."""
         iterator = make_iterator(self._node, local_context(self._node, Context()))
         try:
@@ -126,7 +124,7 @@ class Placing:
         finally:
             iterator.close()
         if not made:
-            return Placement(True, 0.0, 0.0)
+            return AutoPlacement(True, 0.0, 0.0)
         sent = made if size_of(made[-1]) <= TRIAL_BYTES else made[-1:]
         return placement_of(cost, shipping_cost(sent, self._clock, check))
 
@@ -145,9 +143,7 @@ class Placing:
         return spent / max(1, len(made) - first)
 
 
-def shipping_cost(
-    elements: list[Any], clock: Callable[[], float], check: Callable[[], None] = lambda: None
-) -> float:
+def shipping_cost(elements: list[Any], clock: Callable[[], float], check: Callable[[], None] = lambda: None) -> float:
     """Seconds that it takes to pack one of these elements into a block, and to unpack it.
 
     ``check`` is called now and then, and raises what ends it.
@@ -203,16 +199,14 @@ class PlacedIterator(ElementIterator):
     __slots__ = ("__next__", "_context", "_node", "_running", "_serve", "placement")
     __next__: Callable[[], Any]
 
-    def __init__(
-        self, node: Node, context: Context, placing: Placing, serve: Callable[[], ElementIterator]
-    ) -> None:
+    def __init__(self, node: Node, context: Context, placing: Placing, serve: Callable[[], ElementIterator]) -> None:
         self._node, self._context, self._serve = node, context, serve
-        self.placement: Placement | None = None
+        self.placement: AutoPlacement | None = None
         self._running: ElementIterator | None = None
         if not context.restoring:
             self._run(placing.decide())
 
-    def _run(self, placement: Placement) -> ElementIterator:
+    def _run(self, placement: AutoPlacement) -> ElementIterator:
         context = local_context(self._node, self._context)
         self._running = running = make_iterator(self._node, context) if placement.local else self._serve()
         self.placement = placement
@@ -228,7 +222,7 @@ class PlacedIterator(ElementIterator):
     def restore(self, state: Any) -> None:
         if not isinstance(state, (list, tuple)) or len(state) != 2 or not isinstance(state[0], bool):
             raise InvalidArgumentError("the state was not taken from a distributed dataset with placement='auto'")
-        self._run(Placement(state[0])).restore(state[1])
+        self._run(AutoPlacement(state[0])).restore(state[1])
 
     def close(self) -> None:
         if self._running is not None:

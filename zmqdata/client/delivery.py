@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any
 
-from zmqdata.commands import Deliver, Finish, HandedOut
+from zmqdata.commands import Deliver, Finish, TakenElements
 from zmqdata.errors import DataServiceError, ProtocolError, named_error
 from zmqdata.failures.codec import decode_failure
 from zmqdata.messages import Block
@@ -24,7 +24,7 @@ def nobody() -> None:
     """In place of who tells the oldest place that somebody may go back to: nobody may."""
 
 
-class Part:
+class BlockPart:
     """Elements of one block that were delivered together; all before number ``told`` were reported.
 
     The credit of a block, ``size``, returns with its last element.
@@ -38,10 +38,10 @@ class Part:
         self.stop = header.first + stop
         self.size = header.size if stop == header.count else 0
 
-    def report(self, through: int, size: int, oldest: int | None) -> HandedOut:
+    def report(self, through: int, size: int, oldest: int | None) -> TakenElements:
         """What to tell the core: the training loop has everything before this number."""
         first, self.told = self.told, through
-        return HandedOut(self.header.task, self.header.attempt, first, through, size, oldest)
+        return TakenElements(self.header.task, self.header.attempt, first, through, size, oldest)
 
 
 class Delivery:
@@ -63,7 +63,7 @@ class Delivery:
     def __init__(
         self, blocks: tuple[Deliver, ...], elements: list[Iterator[Any]], failure: DataServiceError | None = None
     ) -> None:
-        self.parts = [Part(one.header, one.skip, one.stop) for one in blocks]
+        self.parts = [BlockPart(one.header, one.skip, one.stop) for one in blocks]
         # Made in the order in which they are taken, they also lie so in memory.
         woven = list(elements[0] if len(elements) == 1 else chain.from_iterable(zip(*elements, strict=True)))
         self._count = len(woven)
@@ -93,12 +93,12 @@ class Delivery:
         """Whether a block ends in it."""
         return any(part.size for part in self.parts)
 
-    def report_all(self, oldest: Callable[[], int | None] = nobody) -> list[HandedOut]:
+    def report_all(self, oldest: Callable[[], int | None] = nobody) -> list[TakenElements]:
         """What to tell the core when all was taken. ``oldest``: tells the oldest place that somebody may go back to."""
         place = oldest()
         return [part.report(part.stop, part.size, place) for part in self.parts]
 
-    def report_taken(self, oldest: Callable[[], int | None] = nobody) -> list[HandedOut]:
+    def report_taken(self, oldest: Callable[[], int | None] = nobody) -> list[TakenElements]:
         """What to tell the core of what was taken and not told so far."""
         turns, place = divmod(self._count - self.left, len(self.parts))
         length = self._count // len(self.parts)

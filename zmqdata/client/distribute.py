@@ -24,7 +24,7 @@ from zmqdata.client.registration import (
 )
 from zmqdata.client.repetitions import Repetitions
 from zmqdata.config.endpoints import parse_service
-from zmqdata.core.client.decider import ConsumerProfile
+from zmqdata.core.client.decider import ClientProfile
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.arguments import optional_spec
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
@@ -107,7 +107,7 @@ class DataServiceDataset(Node):
             spec = self.element_spec if self.original is None else spec_without_running(self.original)
             check_spec_without_objects(spec)
 
-    def profile(self) -> ConsumerProfile:
+    def profile(self) -> ClientProfile:
         """Who reads what, for the next repetition."""
         options, cache = self.options, self.options.cross_trainer_cache
         job = m.JobParameters(
@@ -129,7 +129,7 @@ class DataServiceDataset(Node):
             task_timeout=options.task_timeout,
             fingerprint=self.registration.description.fingerprint,
         )
-        return ConsumerProfile(
+        return ClientProfile(
             client=secrets.token_hex(16),
             job=job,
             repetition=next(self.repetitions),
@@ -295,9 +295,7 @@ def distribute(
             dataset.node, options.service, options.compression, options.dispatcher_timeout, ship
         )
         node, placing = dataset.node, placing_of(options, dataset.node)
-        return Dataset(
-            DataServiceDataset(registration=registration, options=options, original=node, placing=placing)
-        )
+        return Dataset(DataServiceDataset(registration=registration, options=options, original=node, placing=placing))
 
     return apply_distribute
 

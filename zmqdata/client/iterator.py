@@ -14,13 +14,13 @@ from zmqdata.client.admin import audit_of_repetition
 from zmqdata.client.bookmarks import ServiceBookmark
 from zmqdata.client.delivery import Delivery, End, Strides
 from zmqdata.client.shell import ReaderShell
-from zmqdata.core.client.decider import ConsumerProfile
+from zmqdata.core.client.decider import ClientProfile
 from zmqdata.errors import DataServiceError, FailedPreconditionError, UnimplementedError, named_error
 from zmqdata.iterators import ElementIterator, Restoring
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.transport.forks import check_process
 
-Resumed = Callable[[ConsumerProfile, Any], ConsumerProfile]
+Resumed = Callable[[ClientProfile, Any], ClientProfile]
 """Makes the profile with which to go on from an encoded ``Checkpoint``."""
 FIRST_ANSWER = 5.0
 """Seconds for which loading a state waits for the dispatcher to refuse it. ``next`` waits for one that is away."""
@@ -46,7 +46,7 @@ class ServiceIterator(ElementIterator):
 
     def __init__(
         self,
-        profile: ConsumerProfile,
+        profile: ClientProfile,
         resumed: Resumed | None = None,
         restoring: Restoring | None = None,
         quarantine: deque[LeftOut] | None = None,
@@ -65,7 +65,7 @@ class ServiceIterator(ElementIterator):
         if restoring is None:
             self._begin(profile)
 
-    def _begin(self, profile: ConsumerProfile) -> None:
+    def _begin(self, profile: ClientProfile) -> None:
         self._shell = ReaderShell(profile, self._quarantine)
         self._is_read = self._has_given = False
         self._strides = self._shell.strides

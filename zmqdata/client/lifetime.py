@@ -15,7 +15,7 @@ LAST_WORDS = 15.0
 """Seconds that the end of a program waits for a dispatcher that is away, to report what was read last."""
 
 
-class Shell(Protocol):
+class ThreadOwner(Protocol):
     """What runs the thread of an iterator."""
 
     loop: Loop
@@ -24,7 +24,7 @@ class Shell(Protocol):
         """Says goodbye in the background."""
 
 
-class Ending(Protocol):
+class Closable(Protocol):
     """An iterator with a thread."""
 
     def close(self) -> None:
@@ -34,11 +34,11 @@ class Ending(Protocol):
         """Forgets, in a child of fork, what is the parent's."""
 
 
-alive: weakref.WeakSet[Ending] = weakref.WeakSet()
+alive: weakref.WeakSet[Closable] = weakref.WeakSet()
 abandoned: set[Loop] = set()
 
 
-def abandon(shell: Shell, pid: int) -> None:
+def abandon(shell: ThreadOwner, pid: int) -> None:
     """The iterator was dropped half-way. Not waited for: this runs wherever the garbage collector does."""
     if os.getpid() == pid and shell.loop.thread.is_alive():
         # The process may be about to end, as after Ctrl-C; the goodbye must have been said by then.

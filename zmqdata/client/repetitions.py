@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from zmqdata import messages as m
-from zmqdata.core.client.decider import ConsumerProfile
+from zmqdata.core.client.decider import ClientProfile
 from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.errors import InvalidArgumentError
 
@@ -33,7 +33,7 @@ class Repetitions:
     def __next__(self) -> int:
         return next(self._numbers)
 
-    def resumed(self, profile: ConsumerProfile, state: Any) -> ConsumerProfile:
+    def resumed(self, profile: ClientProfile, state: Any) -> ClientProfile:
         """The profile of a reader that goes on from a state; those after it read the repetitions that follow.
 
         Raises:
@@ -46,9 +46,7 @@ class Repetitions:
         job = msgspec.structs.replace(profile.job, seed=checkpoint.job.seed)
         # Before anything was known of the iteration there was nothing of it to go on from.
         resume = state if checkpoint.fingerprint else b""
-        return replace(
-            profile, client=secrets.token_hex(16), job=job, repetition=checkpoint.repetition, resume=resume
-        )
+        return replace(profile, client=secrets.token_hex(16), job=job, repetition=checkpoint.repetition, resume=resume)
 
 
 def _decoded(state: Any) -> m.Checkpoint:

@@ -1,6 +1,6 @@
 """The client's shell: a thread that owns the sockets of one iterator.
 
-The thread feeds a ``ConsumerCore`` and decodes blocks off the training thread; the iterator takes elements from a
+The thread feeds a ``ClientCore`` and decodes blocks off the training thread; the iterator takes elements from a
 queue. All counting of what was handed out happens in the thread.
 """
 
@@ -25,7 +25,7 @@ from zmqdata.client.calls import client_context
 from zmqdata.client.connections import Descriptors, Memories, Servers
 from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
-from zmqdata.core.client.decider import ConsumerCore, ConsumerProfile
+from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.errors import (
     DataServiceError,
     FailedPreconditionError,
@@ -58,8 +58,8 @@ class ReaderShell:
         quarantine: takes the elements that workers leave out because these bring them down.
     """
 
-    def __init__(self, profile: ConsumerProfile, quarantine: deque[LeftOut] | None = None) -> None:
-        self.core = ConsumerCore(profile)
+    def __init__(self, profile: ClientProfile, quarantine: deque[LeftOut] | None = None) -> None:
+        self.core = ClientCore(profile)
         self.quarantine: deque[LeftOut] = deque(maxlen=0) if quarantine is None else quarantine
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._unanswered = True
@@ -92,7 +92,7 @@ class ReaderShell:
         )
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
-            c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
+            c.LogLine: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
             c.NoteLeftOut: lambda command: self.quarantine.append(_left_out(command.element)),
             c.ConnectLink: self._connect,
             c.DisconnectLink: self._disconnect,
@@ -224,7 +224,7 @@ class ReaderShell:
         else:
             self._report(first.report_taken(self.bookmarks.oldest))
 
-    def _report(self, parts: list[c.HandedOut]) -> None:
+    def _report(self, parts: list[c.TakenElements]) -> None:
         if parts:
             self._handle(c.PartsHandedOut(tuple(parts)))
 

@@ -24,7 +24,7 @@ OF_WORKER = frozenset(field.name for field in fields(WorkerConfig)) - {"protocol
 MOST_WORKERS = 1000  # on one machine; more is a mistake, and would take long to fail
 
 
-class Server(Protocol):
+class ServerHandle(Protocol):
     """A handle on a dispatcher or a worker of a cluster."""
 
     @property
@@ -95,7 +95,7 @@ class LocalCluster:
         self._worker_options = _only(options, OF_WORKER)
         worker = WorkerConfig("127.0.0.1:1", **self._worker_options)
         _check_together(self._dispatcher_config, worker, num_workers * processes_per_worker)
-        self._servers: list[Server] = []
+        self._servers: list[ServerHandle] = []
         self._owner = os.getpid()
         folder = SocketFolder() if lends_folder else None
         if folder is not None:
@@ -111,7 +111,7 @@ class LocalCluster:
         self.dispatcher = self._new_dispatcher()
         self._begin([self.dispatcher])
         self._target = self.dispatcher.address
-        self.workers: list[Server] = [self._new_worker() for _ in range(num_workers)]
+        self.workers: list[ServerHandle] = [self._new_worker() for _ in range(num_workers)]
         self._begin(self.workers)
 
     @property
@@ -119,7 +119,7 @@ class LocalCluster:
         """Where the dispatcher is, for ``distribute(service=...)``."""
         return self._target
 
-    def add_worker(self) -> Server:
+    def add_worker(self) -> ServerHandle:
         """Starts one more worker, waits until it is registered, and returns its handle.
 
         Raises:
@@ -152,7 +152,7 @@ class LocalCluster:
         state = f"{sum(worker.alive for worker in self.workers)} workers" if self._finalizer.alive else "closed"
         return f"<LocalCluster {self.target} {state}>"
 
-    def _begin(self, servers: Sequence[Server]) -> None:
+    def _begin(self, servers: Sequence[ServerHandle]) -> None:
         """Starts servers side by side and waits for all."""
         self._servers.extend(servers)
         for server in servers:
@@ -160,14 +160,14 @@ class LocalCluster:
         for server in servers:
             server.await_ready(START_SECONDS)
 
-    def _new_dispatcher(self) -> Server:
+    def _new_dispatcher(self) -> ServerHandle:
         if self._in_process:
             from zmqdata.cluster.threads import dispatcher_thread
 
             return dispatcher_thread(self._dispatcher_config)
         return ServerProcess("zmqdata.dispatcher", command_options(self._dispatcher_config), hold_port=True)
 
-    def _new_worker(self) -> Server:
+    def _new_worker(self) -> ServerHandle:
         config = WorkerConfig(self._target, **self._worker_options)
         if self._in_process:
             from zmqdata.cluster.threads import worker_thread
@@ -235,7 +235,7 @@ def _check_together(dispatcher: DispatcherConfig, worker: WorkerConfig, workers:
         )
 
 
-def _close_servers(servers: list[Server], owner: int, folder: SocketFolder | None) -> None:
+def _close_servers(servers: list[ServerHandle], owner: int, folder: SocketFolder | None) -> None:
     """Ends workers first, so that they can say goodbye. A forked child owns nothing of its parent."""
     if os.getpid() != owner:
         return

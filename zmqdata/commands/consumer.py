@@ -26,7 +26,7 @@ class LinkBroken:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOut:
+class TakenElements:
     """The training loop has taken elements ``first <= n < stop`` of a block of this task and attempt.
 
     ``size`` is the block's credit once its last element is taken, else 0. ``oldest``: somebody may go back to the place
@@ -71,7 +71,7 @@ class PartsHandedOut:
     Events come in the order in which the elements were delivered.
     """
 
-    parts: tuple[HandedOut, ...]
+    parts: tuple[TakenElements, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class PartLost:
 
 
 @dataclass(frozen=True, slots=True)
-class ListFiles:
+class FindFiles:
     """Command: find the files of a source; answered by ``FilesListed``."""
 
     iteration: int

@@ -42,7 +42,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class LogLine:
     """Command: tell the person who reads the log. ``level`` is one of debug, info, warning, error."""
 
     level: str

@@ -181,7 +181,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class StateTaken:
+class StateNoted:
     """Event: a runner has noted where its pipeline is, behind all that it has made before this event."""
 
     task: int

@@ -45,7 +45,7 @@ def few_bytes(window: int, memory: int) -> int:
 
 
 @dataclass
-class Window:
+class CreditWindow:
     """The window of one stream. Counts are from the beginning of the stream, in elements and bytes.
 
     ``limit`` bounds elements for good (``max_outstanding_requests``); None: only the window does. ``reported``: so many
@@ -68,9 +68,9 @@ class Window:
     largest_bytes: int = 0
     breaches: int = 0
 
-    def renewed(self) -> Window:
+    def renewed(self) -> CreditWindow:
         """A window as wide for a new stream, which counts from its own beginning."""
-        return Window(self.limit, self.elements, self.bytes)
+        return CreditWindow(self.limit, self.elements, self.bytes)
 
     def hand_out(self, elements: int, size: int) -> None:
         """Counts what the training loop has taken."""

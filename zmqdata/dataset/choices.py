@@ -19,11 +19,11 @@ from zmqdata.dataset.arguments import (
     optional_seed,
     refuse,
 )
-from zmqdata.dataset.parts import D, Part
+from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.iterators import known_spec
 
 
-class Choices(Part[D]):
+class Choices(DatasetMethods[D]):
     """Makes datasets (``D``) out of other datasets."""
 
     @classmethod

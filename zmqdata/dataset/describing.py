@@ -14,7 +14,7 @@ from zmqdata.splits import FileSplits, SplitSource
 _NOT_KNOWN = "known when it runs"
 
 
-class Told(str):
+class Description(str):
     """Text that an interactive session shows as it is."""
 
     __slots__ = ()
@@ -23,7 +23,7 @@ class Told(str):
         return str(self)
 
 
-class _Unknown(Exception):
+class _UnknownSpec(Exception):
     """A function decides."""
 
 
@@ -33,7 +33,7 @@ def known_specs(node: Node) -> dict[int, Any]:
 
     def infer(inner: Node) -> Any:
         if known[id(inner)] is None:
-            raise _Unknown
+            raise _UnknownSpec
         return known[id(inner)]
 
     for inner in nodes_in_order(node):
@@ -74,7 +74,7 @@ def draw(node: Node) -> str:
     return "\n".join(tree_lines(node, lambda inner: f"{inner.label}: {brief_spec(known[id(inner)])}"))
 
 
-def describe(node: Node) -> Told:
+def describe(node: Node) -> Description:
     """As ``draw``, with number, order, splits and restoring of each operation, and the size of a state."""
     known = known_specs(node)
     every = every_node(node)
@@ -92,7 +92,7 @@ def describe(node: Node) -> Told:
         "order: " + (f"differs from run to run, by {', '.join(loose.values())}" if loose else "follows from the seed"),
         f"state: about {sum(inner.state_bytes for inner in every)} bytes{''.join(grows)}",
     ]
-    return Told("\n".join(lines))
+    return Description("\n".join(lines))
 
 
 def _is_ordered(node: Node, may_differ: bool) -> bool:

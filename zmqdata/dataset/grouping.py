@@ -7,10 +7,10 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import at_least, call_site, flag, function, refuse
-from zmqdata.dataset.parts import D, Part
+from zmqdata.dataset.parts import D, DatasetMethods
 
 
-class Groupings(Part[D]):
+class Groupings(DatasetMethods[D]):
     """Makes datasets (``D``) out of this one in which elements stand together."""
 
     def window(self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False) -> D:

@@ -11,7 +11,7 @@ from zmqdata.dataset.resuming import DatasetIterator
 D = TypeVar("D")
 
 
-class Part(Generic[D]):
+class DatasetMethods(Generic[D]):
     """Base of the classes that share out the methods of the dataset ``D`` among them."""
 
     _node: nodes.Node

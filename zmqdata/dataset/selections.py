@@ -10,14 +10,14 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import at_least, call_site, flag, function, integer, numbers, optional_seed, refuse
-from zmqdata.dataset.parts import D, Part
+from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec, map_structure
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators import as_element, element_at, infer_spec
 from zmqdata.nodes import SHARD_HINT, Options
 
 
-class Selections(Part[D]):
+class Selections(DatasetMethods[D]):
     """Makes datasets (``D``) out of some of the elements of this one."""
 
     def shard(self, num_shards: int, index: int) -> D:

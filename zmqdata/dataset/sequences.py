@@ -7,12 +7,12 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import call_site, flag, optional_seed, refuse
-from zmqdata.dataset.parts import D, Part
+from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.specs import merge_specs, spec_of
 from zmqdata.iterators import as_element
 
 
-class Sequences(Part[D]):
+class Sequences(DatasetMethods[D]):
     """Makes datasets (``D``) out of sequences, iterables and seeds."""
 
     @classmethod

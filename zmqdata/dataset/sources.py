@@ -22,14 +22,14 @@ from zmqdata.dataset.arguments import (
     several,
     sliceable,
 )
-from zmqdata.dataset.parts import D, Part
+from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.specs import map_structure
 from zmqdata.errors import NotFoundError
 from zmqdata.iterators import as_element
 from zmqdata.matching import matching_files
 
 
-class Sources(Part[D]):
+class Sources(DatasetMethods[D]):
     """Makes datasets (``D``) out of nothing but arguments."""
 
     @classmethod

@@ -10,18 +10,18 @@ from typing import Any
 from zmqdata import nodes
 from zmqdata.blocks import validate_compression
 from zmqdata.dataset.arguments import absolute_path, call_site
-from zmqdata.dataset.parts import D, Part
+from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 from zmqdata.iterators import known_spec
-from zmqdata.iterators.loading import Waiting, raised
+from zmqdata.iterators.loading import SaveWait, raised
 from zmqdata.iterators.stored import save_elements
 from zmqdata.pipelines import fingerprint
 from zmqdata.storage.files import is_url, whole_path
 from zmqdata.storage.manifests import already_saved, is_done, read_manifest, read_save, read_save_error
 
 
-class Storage(Part[D]):
+class Storage(DatasetMethods[D]):
     """Makes datasets (``D``) that keep what they have seen, and files of elements."""
 
     def cache(self, filename: str | os.PathLike[str] = "") -> D:
@@ -161,7 +161,7 @@ class Storage(Part[D]):
 
 def _saved(folder: str, wait: bool) -> nodes.Load | nodes.LoadGrowing:
     """What is in a folder; with ``wait``, as soon as there is something."""
-    waiting = Waiting(folder)
+    waiting = SaveWait(folder)
     while True:
         try:
             return _present(folder, wait)

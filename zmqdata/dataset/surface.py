@@ -25,7 +25,7 @@ from zmqdata.dataset.arguments import (
 from zmqdata.dataset.batches import Batches
 from zmqdata.dataset.choices import Choices
 from zmqdata.dataset.depth import within_stack
-from zmqdata.dataset.describing import Told, describe, draw
+from zmqdata.dataset.describing import Description, describe, draw
 from zmqdata.dataset.grouping import Groupings
 from zmqdata.dataset.profiling import Profile, profile
 from zmqdata.dataset.resuming import DatasetIterator
@@ -150,7 +150,7 @@ class Dataset(
         with within_stack(self._node):
             return draw(self._node)
 
-    def describe(self) -> Told:
+    def describe(self) -> Description:
         """As ``repr``, with how many elements come, how sources are split, what restoring costs, and the state's size.
 
         >>> print(Dataset.range(6).shuffle(3).describe().splitlines()[-1])

@@ -20,7 +20,7 @@ from zmqdata.dataset.arguments import (
     optional_spec,
     parallel_calls,
 )
-from zmqdata.dataset.parts import D, Part
+from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY
 from zmqdata.iterators import known_spec
 
@@ -29,7 +29,7 @@ DEFAULT_CYCLE_LENGTH = 16
 """Of interleave. A constant, where tf.data takes the number of cores: the order must not depend on the machine."""
 
 
-class Transformations(Part[D]):
+class Transformations(DatasetMethods[D]):
     """Makes datasets (``D``) out of this one."""
 
     def map(

@@ -11,7 +11,7 @@ from zmqdata.updates import Update
 
 REVEAL_NOTHING = (m.Probe, m.WorkerHeartbeatAnswered)
 """Messages in which no fact shows: they need not wait."""
-NO_SECRET = (c.Note, c.ListFiles, c.StorePipeline)
+NO_SECRET = (c.LogLine, c.FindFiles, c.StorePipeline)
 """Commands that nobody else hears of. A pipeline is stored before the fact that it is."""
 
 

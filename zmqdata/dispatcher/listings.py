@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from zmqdata import matching
-from zmqdata.commands import FilesListed, ListFiles
+from zmqdata.commands import FilesListed, FindFiles
 
 AT_A_TIME = 8
 PATIENCE = 300.0
@@ -35,11 +35,11 @@ class Listings:
         self._closed = False
         self._threads = ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="zmqdata-list-files")
 
-    def begin(self, command: ListFiles) -> None:
+    def begin(self, command: FindFiles) -> None:
         """Has files listed, and reports them, or why they cannot be."""
         self._threads.submit(self._listed, command)
 
-    def _listed(self, command: ListFiles) -> None:
+    def _listed(self, command: FindFiles) -> None:
         key = (command.iteration, command.source, command.repetition)
         try:
             names = self._found(command)
@@ -48,7 +48,7 @@ class Listings:
         except Exception as error:  # whatever a file system says, the client must hear it
             self._report(FilesListed(*key, (), str(error)))
 
-    def _found(self, command: ListFiles) -> tuple[str, ...]:
+    def _found(self, command: FindFiles) -> tuple[str, ...]:
         deadline = time.monotonic() + PATIENCE
         # Nothing of the environment, and no package, has a say in it.
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module

@@ -15,7 +15,7 @@ from typing import Any
 from zmqdata.commands import saves as s
 from zmqdata.elements.specs import decode_spec
 from zmqdata.errors import DataLossError, DataServiceError, InvalidArgumentError, NotFoundError
-from zmqdata.storage.files import Files, files_of
+from zmqdata.storage.files import FileSystem, files_of
 from zmqdata.storage.manifests import (
     CHUNKS,
     STREAMS,
@@ -118,7 +118,7 @@ def name_of(chunk: s.SaveChunk) -> ChunkName:
     return ChunkName(chunk.stream, chunk.number, chunk.stop - chunk.first)
 
 
-def _publish(files: Files, path: str, chunk: s.SaveChunk) -> None:
+def _publish(files: FileSystem, path: str, chunk: s.SaveChunk) -> None:
     target = chunk_path(path, name_of(chunk))
     if files.size(target) != chunk.size:
         source = uncommitted_path(path, chunk.stream, chunk.attempt, chunk.first)

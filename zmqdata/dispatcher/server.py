@@ -127,14 +127,16 @@ class DispatcherShell:
         closing(self._parts.shutdown, wait=True, cancel_futures=True)
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
-            c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", printable(command.text)),
+            c.LogLine: lambda command: log.log(
+                logging.getLevelName(command.level.upper()), "%s", printable(command.text)
+            ),
             c.Commit: lambda command: None,
             c.StorePipeline: lambda command: self.store.put(command.digest, command.pipeline),
             c.DropPipeline: lambda command: self.store.drop(command.digest),
             c.KeepPiece: self._keep_piece,
             c.SendPiece: self._send_piece,
             c.SendPipeline: self._send_pipeline,
-            c.ListFiles: self._listings.begin,
+            c.FindFiles: self._listings.begin,
             s.PrepareSave: self._saves.prepare,
             s.PublishChunk: self._saves.publish,
             s.CheckSave: self._saves.check,

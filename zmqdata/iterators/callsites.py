@@ -11,7 +11,7 @@ from typing import Any
 
 from zmqdata.errors import PipelineError
 from zmqdata.iterators.base import Context, failure
-from zmqdata.iterators.watching import IDLE, LeftOut, Slot, Watch
+from zmqdata.iterators.watching import IDLE, LeftOut, Watch, WatchSlot
 from zmqdata.nodes import Node
 
 Call = Callable[[int, Any], tuple[Any, "BaseException | None"]]
@@ -36,9 +36,9 @@ class CallSite:
         self._poisoned = frozenset(watch.poisoned.get(self._place, ()))
         self._suspects = frozenset(watch.suspects.get(self._place, ()))
         self.special = self._poisoned | self._suspects
-        self._idle: list[Slot] = []
+        self._idle: list[WatchSlot] = []
 
-    def slot(self) -> Slot:
+    def slot(self) -> WatchSlot:
         """A slot for a thread that notes by itself."""
         slot = self._watch.open(self._place, self.label, self._skippable)
         self._idle.append(slot)

@@ -143,7 +143,7 @@ class LoadGrowingIterator(ElementIterator):
         self._reader = ChunkReader(node.path, ())
 
     def __next__(self) -> Any:
-        wait = Waiting(self._node.path)
+        wait = SaveWait(self._node.path)
         while True:
             for element in self._reader:
                 return element
@@ -204,7 +204,7 @@ def raised(error: SaveError) -> Exception:
     return decode_failure(bytes.fromhex(error.failure)) if error.failure else error_of(error)
 
 
-class Waiting:
+class SaveWait:
     """Waits longer each time, and says so after a while.
 
     Args:

@@ -35,7 +35,7 @@ class LeftOut:
     split: tuple[int, int] | None = None
 
 
-class Slot(NamedTuple):
+class WatchSlot(NamedTuple):
     """Where one thread notes the number of the element that it is at: ``cells[at]``."""
 
     cells: MutableSequence[int] | memoryview
@@ -53,10 +53,10 @@ class Watch(Protocol):
     def suspects(self) -> Mapping[str, Collection[int]]:
         """Those at which a process died, and which may be to blame."""
 
-    def open(self, place: str, label: str, skippable: bool) -> Slot:
+    def open(self, place: str, label: str, skippable: bool) -> WatchSlot:
         """A slot for one thread at one node."""
 
-    def close(self, slot: Slot) -> None:
+    def close(self, slot: WatchSlot) -> None:
         """The slot may be used for something else."""
 
     def alone(self) -> AbstractContextManager[object]:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Protocol, cast
 from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, UnimplementedError
 
 
-class Files(Protocol):
+class FileSystem(Protocol):
     """A file system. Paths are whole, as the user gave them; folders need not be made."""
 
     def open(self, path: str, mode: str) -> BinaryIO:
@@ -47,7 +47,7 @@ class Files(Protocol):
         """Removes a folder with everything in it, as far as possible."""
 
 
-def read(files: Files, path: str, most: int = -1) -> bytes:
+def read(files: FileSystem, path: str, most: int = -1) -> bytes:
     """The content of a file, or the first ``most`` bytes of it."""
     with files.open(path, "rb") as file:
         return file.read(most)
@@ -230,7 +230,7 @@ def whole_path(path: str) -> str:
     return path.rstrip("/") if is_url(path) else os.path.abspath(path)
 
 
-def files_of(path: str) -> Files:
+def files_of(path: str) -> FileSystem:
     """The file system of a path.
 
     Raises:

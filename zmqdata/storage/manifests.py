@@ -27,7 +27,7 @@ from zmqdata.errors import (
     NotFoundError,
     named_error,
 )
-from zmqdata.storage.files import LOCAL, Files, files_of, read
+from zmqdata.storage.files import LOCAL, FileSystem, files_of, read
 
 MANIFEST = "manifest.json"
 SAVE = "save.json"
@@ -370,7 +370,7 @@ def is_done(path: str) -> bool:
     return files_of(path).size(f"{path}/{DONE}") is not None
 
 
-def committed_chunks(files: Files, path: str) -> list[ChunkName]:
+def committed_chunks(files: FileSystem, path: str) -> list[ChunkName]:
     """The chunks of a folder that count, in the order in which they are read.
 
     Raises:

@@ -13,7 +13,7 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.client.coordinated import Stepping
-from zmqdata.core.client.decider import ConsumerCore
+from zmqdata.core.client.decider import ClientCore
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.worker.dealing import FirstCome
@@ -100,7 +100,7 @@ class Laws:
             self._check_dispatcher(commands)
         elif isinstance(core, WorkerCore):
             self._check_worker(name, core, event, commands)
-        elif isinstance(core, ConsumerCore):
+        elif isinstance(core, ClientCore):
             self._check_client(name, core, commands)
 
     # --- dispatcher: facts are written before they are revealed, attempts grow
@@ -288,7 +288,7 @@ class Laws:
 
     # --- client: fencing
 
-    def _check_delivery(self, name: str, core: ConsumerCore, header: m.Block) -> None:
+    def _check_delivery(self, name: str, core: ClientCore, header: m.Block) -> None:
         # What has come in time may be delivered when its step has come.
         held = isinstance(core.reading, Stepping)
         if header.attempt < self.places.get((name, header.task), 0) and not held:
@@ -296,7 +296,7 @@ class Laws:
         if core.finished:
             self.fail(f"{name} is given elements after the end", header.task)
 
-    def _check_client(self, name: str, core: ConsumerCore, commands: list[object]) -> None:
+    def _check_client(self, name: str, core: ClientCore, commands: list[object]) -> None:
         for command in commands:
             if isinstance(command, (c.Deliver, c.Weave)):
                 for one in (command,) if isinstance(command, c.Deliver) else command.parts:

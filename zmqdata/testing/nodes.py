@@ -34,7 +34,7 @@ class Surroundings(Protocol):
     disk: SimulatedDisk | None
 
 
-class Node:
+class SimulatedNode:
     """One core with its place in the network.
 
     Args:
@@ -113,7 +113,7 @@ class Node:
         self.world.network.leave(self.name)
 
 
-class SimulatedDispatcher(Node):
+class SimulatedDispatcher(SimulatedNode):
     """The dispatcher. Its routing tells it of peers that are not connected; with a disk it keeps a journal."""
 
     core: DispatcherCore

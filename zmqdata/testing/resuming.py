@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import messages as m
-from zmqdata.core.client.decider import ConsumerCore
+from zmqdata.core.client.decider import ClientCore
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing.network import CALM
 from zmqdata.testing.runner import Name, SimulatedPipeline
@@ -92,7 +92,7 @@ class ResumingScenario(Scenario):
         return all(one.core.opened and len(one.core.task_list.readers) == known for one in self.before.clients)
 
     @property
-    def _reading_on(self) -> list[ConsumerCore]:
+    def _reading_on(self) -> list[ClientCore]:
         """Who saves a state: whoever reads, and every consumer with a number."""
         alive = [client.core for client in self.before.clients if client.outcome is None or self.numbered]
         return [core for core in alive if self.numbered or not core.finished]

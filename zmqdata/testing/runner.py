@@ -110,7 +110,7 @@ class SimulatedRunner:
         pipeline: what to make.
         clock: the time on which it works.
         seed: decides pace and block sizes, which elements must not depend on.
-        emit: takes ``SplitsWanted``, ``SplitsStarted``, ``Produced``, ``StateTaken``, ``Decided``,
+        emit: takes ``SplitsWanted``, ``SplitsStarted``, ``Produced``, ``StateNoted``, ``Decided``,
             ``Exhausted``, ``Slipped`` and ``Fatal``.
 
     Attributes:
@@ -244,7 +244,7 @@ class SimulatedRunner:
         content = msgspec.msgpack.encode([place, self.made - made])
         needs = (max(0, place[0] - (not place[1])),) if self.definition.ledger else ()
         key = (self.definition.task, self.definition.attempt)
-        self._tell(c.StateTaken(*key, TaskState(self._next, content, needs, place[-1])))
+        self._tell(c.StateNoted(*key, TaskState(self._next, content, needs, place[-1])))
 
     def _leap(self) -> None:
         """Goes on from a later state as soon as nobody needs what comes before it."""

@@ -15,16 +15,16 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.client.decider import ConsumerCore, ConsumerProfile
+from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
-from zmqdata.core.dispatcher.worker_addresses import Places
+from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.splits import IndexSplits
 from zmqdata.testing.checks import Laws
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
-from zmqdata.testing.nodes import Node, SimulatedDispatcher
+from zmqdata.testing.nodes import SimulatedDispatcher, SimulatedNode
 from zmqdata.testing.runner import Fatal, Name, SimulatedPipeline, SimulatedRunner, Slipped
 from zmqdata.testing.standing import Had, Standings
 from zmqdata.testing.steps import StepLaws
@@ -35,7 +35,7 @@ CHECKPOINTS = 0.01
 """The share of occasions on which a training loop takes a checkpoint."""
 
 
-class SimulatedWorker(Node):
+class SimulatedWorker(SimulatedNode):
     """A worker with runners of simulated tasks."""
 
     core: WorkerCore
@@ -137,14 +137,14 @@ class Taking:
     step: int | None = None
 
 
-class SimulatedClient(Node):
+class SimulatedClient(SimulatedNode):
     """A client and its training loop, which takes elements at a seeded speed.
 
     ``outcome`` is None while it reads, then ``"end"``, or the name of the error; ``closed`` once the goodbye is over.
     ``isolated``: since when it can reach nobody.
     """
 
-    core: ConsumerCore
+    core: ClientCore
     world: World
 
     def __init__(
@@ -157,10 +157,10 @@ class SimulatedClient(Node):
         resume: bytes = b"",
     ) -> None:
         self.consumer = consumer
-        profile = ConsumerProfile(
+        profile = ClientProfile(
             name, world.job, repetition, "simulation", max_outstanding=limit, reader=m.Reader(consumer), resume=resume
         )
-        super().__init__(world, name, ConsumerCore(profile))
+        super().__init__(world, name, ClientCore(profile))
         self.queue: deque[Taking] = deque()
         self.pace = self.random.choice([0.0005, 0.01, 0.05])
         self.gulp = self.random.choice([1, 4, 30])
@@ -270,7 +270,7 @@ class SimulatedClient(Node):
         size = header.size if stop == header.count else 0
         if self._had_as != self.core.client:  # it was given up: what it had before is no part of where it is now
             self.had, self._had_as = Had(), self.core.client
-        part = c.HandedOut(header.task, header.attempt, header.first + first, header.first + stop, size)
+        part = c.TakenElements(header.task, header.attempt, header.first + first, header.first + stop, size)
         self.feed(c.PartsHandedOut((part,)))
         self.had.add(header.task, header.first + first, taking.names[first:stop])
         if self._moments.random() < CHECKPOINTS:
@@ -299,7 +299,7 @@ class SimulatedClient(Node):
         self.outcome = self.outcome or "killed"
 
 
-class FirstAddresses(Places):
+class FirstAddresses(WorkerAddresses):
     """Configured places that the first workers take in the order of their coming, whatever their address."""
 
     def __init__(self, count: int) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import zmq
 
 from zmqdata.transport import sockets
-from zmqdata.transport.tcp import Told, connections_of, told_of
+from zmqdata.transport.tcp import ConnectionCounts, connections_of, told_of
 
 LARGE = 64 << 10
 """Smaller answers are bounded well enough by their number."""
@@ -87,7 +87,7 @@ class Connections:
         """Forgets a peer that is not connected any more."""
         self._of.pop(peer, None)
 
-    def _told(self, connection: _Connection) -> Told | None:
+    def _told(self, connection: _Connection) -> ConnectionCounts | None:
         told = told_of(connection.descriptor)
         return told if told is not None and told.port == self._port else None
 

@@ -48,7 +48,7 @@ def sent_by_port(ports: Collection[int]) -> dict[int, Sent]:
     return found
 
 
-class Told(NamedTuple):
+class ConnectionCounts(NamedTuple):
     """What the kernel tells of a connection.
 
     ``acked``: bytes that the other side has acknowledged; ``received``: that came from it. ``silent``: seconds since
@@ -62,7 +62,7 @@ class Told(NamedTuple):
     inode: int
 
 
-def told_of(descriptor: int) -> Told | None:
+def told_of(descriptor: int) -> ConnectionCounts | None:
     """What is known of a connection of ours; None where there is none, or nobody tells."""
     port, told = _look(descriptor)
     sent = _counts(told)
@@ -70,19 +70,19 @@ def told_of(descriptor: int) -> Told | None:
         return None
     [received], [silent] = _RECEIVED.unpack_from(told, _RECEIVED_AT), _SILENT.unpack_from(told, _SILENT_AT)
     try:
-        return Told(port, sent.nbytes, received, silent / 1e3, os.fstat(descriptor).st_ino)
+        return ConnectionCounts(port, sent.nbytes, received, silent / 1e3, os.fstat(descriptor).st_ino)
     except OSError:
         return None
 
 
-def connections_of(port: int) -> dict[int, Told] | None:
+def connections_of(port: int) -> dict[int, ConnectionCounts] | None:
     """What is known of all connections that others have made to a port of ours, by descriptor; None: nothing is told.
 
     Where no descriptor is left, none is found.
     """
     if not hasattr(socket, "TCP_INFO") or not os.path.isdir(FOLDER):
         return None
-    found: dict[int, Told] = {}
+    found: dict[int, ConnectionCounts] = {}
     with contextlib.suppress(OSError):
         for descriptor in map(int, os.listdir(FOLDER)):
             told = told_of(descriptor)

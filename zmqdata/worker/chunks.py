@@ -17,7 +17,7 @@ from zmqdata.commands import saves as s
 from zmqdata.elements.specs import encode_spec, spec_of
 from zmqdata.errors import BY_NAME, InvalidArgumentError, UnavailableError
 from zmqdata.storage.chunks import write_block
-from zmqdata.storage.files import Files, files_of
+from zmqdata.storage.files import FileSystem, files_of
 from zmqdata.storage.manifests import one_spec, uncommitted_path
 
 log = logging.getLogger(__name__)
@@ -80,13 +80,13 @@ class OpenChunk:
     """A chunk that is being written."""
 
     path: str
-    files: Files
+    files: FileSystem
     file: BinaryIO
     size: int = 0
     specs: Specs = field(default_factory=Specs)
 
 
-class ChunkWriter:
+class ChunkThread:
     """Writes the chunks of all tasks of a worker.
 
     Args:

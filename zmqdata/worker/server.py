@@ -34,12 +34,12 @@ from zmqdata.transport.lifecycle import Server, waitable
 from zmqdata.transport.local import announce_worker, withdraw_worker
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
-from zmqdata.worker.chunks import ChunkWriter
+from zmqdata.worker.chunks import ChunkThread
 from zmqdata.worker.control import ControlSockets
 from zmqdata.worker.flushing import Flushes
 from zmqdata.worker.links import LinkSockets, data_address
 from zmqdata.worker.partcache import PartCache
-from zmqdata.worker.processes.crumbs import CrumbFile, Note, crumb_of
+from zmqdata.worker.processes.crumbs import CrumbFile, CrumbNote, crumb_of
 from zmqdata.worker.processes.limits import is_starvation
 from zmqdata.worker.processes.stillness import Stillness
 from zmqdata.worker.speeds import Speeds
@@ -112,7 +112,7 @@ class WorkerShell:
         self.runners: dict[tuple[int, int], TaskRunner] = {}
         self.relays = Relays()
         self.flushes = Flushes(self.loop.later)
-        self.chunks = ChunkWriter(self._report_soon)
+        self.chunks = ChunkThread(self._report_soon)
         self.registered = threading.Event()
         self.ended_unregistered = False
         self.quiet = False
@@ -121,7 +121,7 @@ class WorkerShell:
         self.refusal: DataServiceError | None = None
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
-            c.Note: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
+            c.LogLine: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
             c.StartTask: self._start_task,
             c.StopTask: self._stop_task,
             c.ClaimPart: self.parts.claim,
@@ -188,7 +188,7 @@ class WorkerShell:
         for runner in self.runners.values():
             runner.look()
         notes = self.crumbs.notes()
-        longest: dict[tuple[int, int], tuple[float, Note]] = {}
+        longest: dict[tuple[int, int], tuple[float, CrumbNote]] = {}
         for note, seconds in self._stillness.look(time.monotonic(), notes):
             if seconds >= BUSY_AFTER and seconds > longest.get(note.key, (0.0, note))[0]:
                 longest[note.key] = (seconds, note)

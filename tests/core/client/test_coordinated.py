@@ -56,7 +56,7 @@ class Consumer:
 
     def take(self, task: int, first: int, count: int = 1, size: int = 0) -> list[tuple[int, int]]:
         """Returns which tasks' worker is told at once, and how much was taken of them."""
-        grants = self.reading.hand_out(c.HandedOut(task, self.attempt, first, first + count, size))
+        grants = self.reading.hand_out(c.TakenElements(task, self.attempt, first, first + count, size))
         return [(grant.task, grant.handed_out) for grant in grants.get("w", [])]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.client.decider import LINK_PATIENCE, SETTLE, ConsumerCore, ConsumerProfile
+from zmqdata.core.client.decider import LINK_PATIENCE, SETTLE, ClientCore, ClientProfile
 from zmqdata.testing import Transcript
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
@@ -22,10 +22,10 @@ def place(task: int = 1, attempt: int = 1, worker: str = "w") -> m.TaskPlace:
 class Reader(Transcript):
     """A consumer core with a link to worker ``w``, as soon as there is a task."""
 
-    core: ConsumerCore
+    core: ClientCore
 
     def __init__(self, *places: m.TaskPlace, closed: bool = False, opened: bool = True, **profile: Any) -> None:
-        super().__init__(ConsumerCore(ConsumerProfile("me", JOB, 0, "tcp://d:1", **profile)))
+        super().__init__(ClientCore(ClientProfile("me", JOB, 0, "tcp://d:1", **profile)))
         self.number = 0
         self.link = "me-1"
         if opened:
@@ -46,7 +46,7 @@ class Reader(Transcript):
         self.feed(c.Arrived(self.link, m.EndOfTask(self.number, task, attempt, total)))
 
     def take(self, first: int, stop: int, task: int = 1, attempt: int = 1, size: int = 0) -> None:
-        self.feed(c.PartsHandedOut((c.HandedOut(task, attempt, first, stop, size),)))
+        self.feed(c.PartsHandedOut((c.TakenElements(task, attempt, first, stop, size),)))
 
     def streams(self) -> list[m.StreamGrant]:
         return [stream for grant in self.all_of(m.Grant) for stream in grant.streams]
@@ -126,11 +126,11 @@ def joined(delivered: int, finished: bool, shared: bool) -> list[str]:
     reader.feed(c.Tick())
     opened = m.IterationOpened("me", 7, m.TaskList(1, (), False), delivered, finished, shared)
     reader.hear(D, opened)
-    assert reader.all_of(c.Note) == [], "a state may be loaded before anything is read"
+    assert reader.all_of(c.LogLine) == [], "a state may be loaded before anything is read"
     reader.feed(c.Wanted())
-    texts = [note.text for note in reader.all_of(c.Note) if note.level == "warning"]
+    texts = [note.text for note in reader.all_of(c.LogLine) if note.level == "warning"]
     reader.hear(D, opened)
-    assert reader.all_of(c.Note) == []
+    assert reader.all_of(c.LogLine) == []
     return texts
 
 
@@ -255,12 +255,12 @@ def test_without_a_dispatcher_the_end_comes_with_the_lease() -> None:
     assert not reader.core.finished
     reader.wait(1.0)
     assert reader.core.finished
-    assert "what other readers held that have died is missing" in reader.all_of(c.Note)[-1].text
-    assert "handed out here 2 elements could not be reported" in reader.all_of(c.Note)[-1].text
+    assert "what other readers held that have died is missing" in reader.all_of(c.LogLine)[-1].text
+    assert "handed out here 2 elements could not be reported" in reader.all_of(c.LogLine)[-1].text
     reader = at_the_end(alone=True)
     reader.wait(1.25)
     assert reader.core.finished
-    assert reader.all_of(c.Note) == []
+    assert reader.all_of(c.LogLine) == []
     reader = at_the_end(dispatcher_timeout=5.0)
     reader.wait(5.25)
     assert reader.core.finished
@@ -395,7 +395,7 @@ def test_a_block_beyond_the_grant_breaks_its_link() -> None:
     reader.block(0, 8)
     reader.block(8, 1)
     assert reader.all_of(c.Deliver) == []
-    assert "more than was granted" in reader.sent(c.Note).text
+    assert "more than was granted" in reader.sent(c.LogLine).text
     assert reader.sent(c.DisconnectLink).link == "me-1"
     reader.take(0, 8, size=80)
     reopen(reader, 2)
@@ -626,7 +626,7 @@ def test_a_silent_dispatcher_is_told_of_and_then_given_up() -> None:
     """After 5 s the log says so; after the time-out the user gets an error that says what to look at."""
     reader = Reader(opened=False, dispatcher_timeout=30.0)
     reader.wait(12.0)
-    assert "no answer from the dispatcher at tcp://d:1" in reader.all_of(c.Note)[0].text
+    assert "no answer from the dispatcher at tcp://d:1" in reader.all_of(c.LogLine)[0].text
     reader.wait(20.0)
     assert reader.sent(c.Finish).error == "UnavailableError"
 
@@ -640,7 +640,7 @@ def test_waiting_is_explained() -> None:
         for _ in range(24):
             reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
             reader.wait(0.5)
-            texts += [note.text for note in reader.all_of(c.Note) if note.level == "warning"]
+            texts += [note.text for note in reader.all_of(c.LogLine) if note.level == "warning"]
         return texts[0]
 
     assert "no worker has registered" in said()
@@ -660,7 +660,7 @@ def test_who_has_gone_on_from_a_state_waits_for_nobodys_state() -> None:
     for _ in range(24):
         reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
         reader.wait(0.5)
-        texts += [note.text for note in reader.all_of(c.Note)]
+        texts += [note.text for note in reader.all_of(c.LogLine)]
     assert [text.partition(" s, ")[2] for text in texts[:1]] == ["from w"]
 
 
@@ -672,7 +672,7 @@ def test_an_open_list_of_ended_tasks_waits_for_the_end() -> None:
     for _ in range(24):
         reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
         reader.wait(0.5)
-        texts += [note.text for note in reader.all_of(c.Note) if note.level == "warning"]
+        texts += [note.text for note in reader.all_of(c.LogLine) if note.level == "warning"]
     assert "the end of the iteration" in texts[0]
 
 
@@ -750,7 +750,7 @@ def numbered(step: int = 0, horizon: int = 8) -> Reader:
     reader.hear(D, m.TasksChanged("me", m.TaskList(1, (place(),), False, plan)))
     assert reader.core.task_list.version == -1
     reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), False, plan), step=step))
-    assert [note.text for note in reader.all_of(c.Note)] == (
+    assert [note.text for note in reader.all_of(c.LogLine)] == (
         [f"consumer 0 of job 'job' goes on at step {step}, where the one before it was"] if step else []
     )
     reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
@@ -797,7 +797,7 @@ def test_who_waits_for_another_consumer_is_told() -> None:
     notes = []
     for _ in range(12):
         reader.wait(1.0)
-        notes += [note.text for note in reader.all_of(c.Note)]
+        notes += [note.text for note in reader.all_of(c.LogLine)]
         reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
     assert any("for consumer 2, 3 of job job, who is not there" in text for text in notes)
 
@@ -856,10 +856,10 @@ def test_a_client_that_was_given_up_joins_again() -> None:
     assert (ask.client, ask.iteration) == ("me.1", 7)
     assert reader.all_of(c.DropQueued)
     assert reader.sent(m.CloseLink).link == "me-1"
-    assert "3 elements that it held go to others; so do 1 that" in reader.sent(c.Note).text
+    assert "3 elements that it held go to others; so do 1 that" in reader.sent(c.LogLine).text
     reader.hear(D, m.IterationOpened("me.1", 7, m.TaskList(2, (place(),), False), 9, lease=m.Lease(9.0)))
     assert reader.sent(m.OpenLink).client == "me.1"
-    assert not reader.all_of(c.Note)
+    assert not reader.all_of(c.LogLine)
     reader.hear("w", m.LinkOpened("me.1-1", "tcp://x", "secret"))
     reader.link, reader.number = "me.1-1", 0
     reader.block(4)
@@ -905,7 +905,7 @@ def test_a_consumer_that_was_given_up_asks_for_its_place() -> None:
     assert consumer.all_of(c.DropQueued)
     ask = consumer.all_of(m.OpenIteration)[0]
     assert (ask.client, ask.iteration, ask.step, ask.former) == ("me.1", 7, 7, "me")
-    assert any("It goes on where its training loop is" in note.text for note in consumer.all_of(c.Note))
+    assert any("It goes on where its training loop is" in note.text for note in consumer.all_of(c.LogLine))
 
 
 def test_a_consumer_whose_place_was_taken_ends() -> None:
@@ -931,7 +931,7 @@ def test_without_a_lease_nothing_is_handed_out_before_giving_up() -> None:
     reader.wait(30.0)
     assert reader.all_of(c.DropQueued)
     assert reader.sent(c.Finish).error == "UnavailableError"
-    assert any("until it answers nothing is handed out" in note.text for note in reader.all_of(c.Note))
+    assert any("until it answers nothing is handed out" in note.text for note in reader.all_of(c.LogLine))
 
 
 def test_time_in_which_we_were_stopped_is_not_silence() -> None:

@@ -18,7 +18,7 @@ class Leaving:
 
     def hand_out(self) -> None:
         self.reading.task(1)
-        self.reading.hand_out(c.HandedOut(1, 1, 0, 3, 0))
+        self.reading.hand_out(c.TakenElements(1, 1, 0, 3, 0))
 
     def said(self) -> list[object]:
         commands = list(self.commands)

@@ -218,7 +218,7 @@ def test_what_is_refused_for_long_is_known() -> None:
     assert ends.links.refused_for(0.0, 9.0) is None
     for now in (1.0, 2.0, 3.0, 8.0, 11.5):
         ends.links.refused(m.LinkRefused("me-1", "ResourceExhaustedError", "no port"), now)
-    assert len([one for one in ends.done() if isinstance(one, c.Note)]) == 2
+    assert len([one for one in ends.done() if isinstance(one, c.LogLine)]) == 2
     found = ends.links.refused_for(10.0, 11.5)
     assert found is not None
     assert (found.address, found.reason) == ("w", "no port")

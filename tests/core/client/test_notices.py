@@ -8,7 +8,7 @@ import pytest
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.client.notices import Telling
+from zmqdata.core.client.notices import Notices
 from zmqdata.core.client.tasks import Reading
 
 OPEN = m.TaskList(1, (), closed=False)
@@ -19,11 +19,11 @@ class Listener:
 
     def __init__(self, **reader: Any) -> None:
         self.said: list[tuple[str, str]] = []
-        self.telling = Telling("job", 2, m.Reader(**reader), "tcp://d:1", 60.0, self._take)
+        self.telling = Notices("job", 2, m.Reader(**reader), "tcp://d:1", 60.0, self._take)
         self.reading = Reading(None, self._take)
 
     def _take(self, command: object) -> None:
-        assert isinstance(command, c.Note)
+        assert isinstance(command, c.LogLine)
         self.said.append((command.level, command.text))
 
     def complain(self, now: float, opened: bool = True, held: bool = True, tasks: m.TaskList = OPEN) -> str:
@@ -52,7 +52,7 @@ def test_a_late_reader_is_told_what_others_have_read() -> None:
 def test_each_element_that_is_left_out_is_noted_once() -> None:
     """Every task list names it again."""
     noted: list[object] = []
-    telling = Telling("job", 2, m.Reader(), "tcp://d:1", 60.0, noted.append)
+    telling = Notices("job", 2, m.Reader(), "tcp://d:1", 60.0, noted.append)
     one, other = (m.LeftOutElement(1, number, "map(f)", "died", (0, 4)) for number in (7, 8))
     for left_out in ((one,), (one, other), (one, other)):
         telling.tell_poison(m.TaskList(1, (), False, left_out=left_out))
@@ -179,13 +179,13 @@ def test_at_the_end_is_told_how_many_are_missing() -> None:
 def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str) -> None:
     """Those that bring their worker down are missing by on_poison; on_error is named only if there are more."""
     said: list[object] = []
-    telling = Telling("job", 2, m.Reader(), "tcp://d:1", 60.0, said.append)
+    telling = Notices("job", 2, m.Reader(), "tcp://d:1", 60.0, said.append)
     poison = tuple(m.LeftOutElement(1, number, "map(f)", "died") for number in (7, 8))
     telling.tell_poison(m.TaskList(1, (), False, left_out=poison))
     telling.left_out[1] = missing
     telling.tell_left_out()
     note = said[-1]
-    assert isinstance(note, c.Note)
+    assert isinstance(note, c.LogLine)
     assert f"is over without {missing} elements" in note.text
     assert who in note.text
     assert "as the job (on_poison='skip')" in note.text

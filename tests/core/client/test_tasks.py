@@ -30,7 +30,7 @@ class Client:
         return "not current" if found is None else self.reading.take(found, header, "content")
 
     def take(self, task: int, first: int, stop: int, size: int = 0, attempt: int = 1) -> m.StreamGrant | None:
-        grants = self.reading.hand_out(c.HandedOut(task, attempt, first, stop, size))
+        grants = self.reading.hand_out(c.TakenElements(task, attempt, first, stop, size))
         return grants["w"][0] if "w" in grants else None
 
 

@@ -80,7 +80,7 @@ def test_other_content_under_a_known_id_is_not_taken_in_silence() -> None:
     shelf = Shelf()
     shelf.register("dataset", digest=digest(1), fingerprint="other")
     found = shelf.done()
-    assert [one.text for one in found if isinstance(one, c.Note)] == [
+    assert [one.text for one in found if isinstance(one, c.LogLine)] == [
         "dataset dataset is registered again with other content, which is not taken: the first one stays"
     ]
     assert found[-1] == m.DatasetRegistered("request", "dataset")
@@ -147,7 +147,7 @@ def test_a_large_pipeline_is_a_part_itself() -> None:
     shelf.datasets.register("peer", m.RegisterDataset("request", None, description, b""), 0.0)
     assert [type(one) for one in shelf.done()] == [c.Commit, m.DatasetRegistered]
     shelf.datasets.collect_unused(GC + 1)
-    assert [type(one) for one in shelf.done()] == [c.Note, c.Commit]
+    assert [type(one) for one in shelf.done()] == [c.LogLine, c.Commit]
 
 
 def test_a_part_s_digest_is_hexadecimal_too() -> None:

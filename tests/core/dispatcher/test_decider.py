@@ -77,9 +77,9 @@ def test_a_worker_registers_and_is_answered() -> None:
     cluster = Cluster(busy=False)
     cluster.join("w")
     assert cluster.sent(m.WorkerRegistered) == m.WorkerRegistered("w")
-    assert "joined" in cluster.sent(c.Note).text
+    assert "joined" in cluster.sent(c.LogLine).text
     cluster.join("w")
-    assert cluster.all_of(c.Note) == []
+    assert cluster.all_of(c.LogLine) == []
     cluster.beat("w")
     assert cluster.sent(m.WorkerHeartbeatAnswered).known
 
@@ -170,7 +170,7 @@ def test_a_silent_worker_is_probed_and_a_disconnected_one_given_up() -> None:
     assert len(cluster.core.workers) == 1
     cluster.wait(0.5)
     assert len(cluster.core.workers) == 0
-    assert "no connection" in cluster.all_of(c.Note)[0].text
+    assert "no connection" in cluster.all_of(c.LogLine)[0].text
 
 
 def test_a_pause_of_the_dispatcher_is_nobodys_death() -> None:
@@ -344,7 +344,7 @@ def test_files_are_listed_once_for_all_who_ask() -> None:
     """The first ask has the files listed, later ones wait, and all are answered with names."""
     cluster = Cluster(FILES)
     cluster.want(0)
-    assert cluster.commands == [c.ListFiles(2000, 0, 0, FILES)]
+    assert cluster.commands == [c.FindFiles(2000, 0, 0, FILES)]
     cluster.want(0)
     assert cluster.commands == []
     cluster.feed(c.FilesListed(2000, 0, 0, ("b.txt", "a.txt")))
@@ -452,7 +452,7 @@ def test_a_core_goes_on_with_what_another_has_left() -> None:
     for fact in facts:
         cluster.core.state.apply(fact)
     cluster.commands = cluster.core.resume(cluster.now)
-    assert "1 workers and 1 clients are expected back" in cluster.sent(c.Note).text
+    assert "1 workers and 1 clients are expected back" in cluster.sent(c.LogLine).text
     cluster.join("x")
     assert cluster.commands == []
     cluster.join("w", m.TaskReport(cluster.task, 1, 0, None))

@@ -14,7 +14,7 @@ class Crossing(Hosts):
         """A client misses some workers; returns what is noted."""
         detours = Detours(self.out, self.hosting)
         detours.take(self.iteration, "k", [f"tcp://{name}" for name in names], now)
-        return [one.text for one in self.out.drain() if isinstance(one, c.Note)]
+        return [one.text for one in self.out.drain() if isinstance(one, c.LogLine)]
 
 
 def hosts(mode: str = "DYNAMIC") -> Crossing:

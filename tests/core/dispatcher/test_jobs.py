@@ -268,7 +268,7 @@ def test_a_named_job_waits_for_clients() -> None:
     desk.close("l", now=1000.0)
     desk.done()
     desk.jobs.collect_unused(1000.0 + GC)
-    assert "collected" in desk.only(c.Note).text
+    assert "collected" in desk.only(c.LogLine).text
     assert (desk.out.state.jobs, desk.jobs.unused_since) == ({}, {})
 
 
@@ -368,7 +368,7 @@ def test_the_only_client_of_an_anonymous_job_is_not_waited_for_without_a_connect
     assert desk.out.state.iterations[2000].clients == {"k"}
     desk.done()
     desk.jobs.expire(20.0 + GONE, TIMEOUT)
-    assert f"client {m.shown_name('k')} of job job is gone" in desk.only(c.Note).text
+    assert f"client {m.shown_name('k')} of job job is gone" in desk.only(c.LogLine).text
     assert desk.out.state.jobs == {}
     desk.beat("k", now=100.0)
     assert desk.only(m.RequestRefused).error == "NotFoundError"

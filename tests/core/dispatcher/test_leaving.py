@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.dispatcher.leaving import FEW, Endings
+from zmqdata.core.dispatcher.leaving import FEW, Departures
 from zmqdata.core.dispatcher.liveness import Roster
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration
@@ -18,7 +18,7 @@ class Room:
     def __init__(self, *clients: str) -> None:
         self.out = Outbox(1)
         self.clients = Roster()
-        self.endings = Endings(self.out, self.clients)
+        self.endings = Departures(self.out, self.clients)
         self.iteration = Iteration(7, JOB, 0, 1, 0)
         self.beats = dict.fromkeys(clients, 0)
         for client in clients:

@@ -287,11 +287,11 @@ def test_a_long_call_is_told_once() -> None:
     """The log tells of a call that takes a minute, once; without a time-out nothing else happens."""
     fleet = Fleet()
     busy(fleet, "a", LONG - 1)
-    assert fleet.all_of(c.Note) == []
+    assert fleet.all_of(c.LogLine) == []
     busy(fleet, "a", LONG)
-    assert f"Element 7 that came to {LABEL} has been worked on for 60 s" in fleet.sent(c.Note).text
+    assert f"Element 7 that came to {LABEL} has been worked on for 60 s" in fleet.sent(c.LogLine).text
     busy(fleet, "a", LONG + 1)
-    assert fleet.all_of(c.Note) == []
+    assert fleet.all_of(c.LogLine) == []
     assert fleet.task_of("a").attempt == 1
 
 

@@ -395,7 +395,7 @@ def test_a_conflict_ends_one_save_and_nothing_else(found: dict[str, Any], text: 
     number = later.iteration.iteration
     later.tick()
     commands = later.feed(s.SaveChecked(number, **found))
-    assert only(c.Note, commands).level == "error"
+    assert only(c.LogLine, commands).level == "error"
     failed = only(u.FailIterationUpdate, later.updates)
     assert failed.error == "DataLossError"
     assert text in failed.text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.core.dispatcher.worker_addresses import Location, Places, located
+from zmqdata.core.dispatcher.worker_addresses import Location, WorkerAddresses, located
 from zmqdata.errors import FailedPreconditionError
 
 HOSTS = st.one_of(
@@ -93,7 +93,7 @@ def test_any_text_is_an_address(text: str) -> None:
 
 
 def placed(entries: list[str], *addresses: str) -> list[int | None]:
-    places = Places(entries)
+    places = WorkerAddresses(entries)
     return [places.place(address) for address in addresses]
 
 
@@ -138,7 +138,7 @@ def test_workers_take_entries_in_order(entries: list[str], addresses: list[str],
 )
 def test_other_addresses_are_not_configured(entry: str, address: str) -> None:
     """The error names the worker, the list, and what to do; the list stays as it was."""
-    places = Places([entry, "nobody"])
+    places = WorkerAddresses([entry, "nobody"])
     with pytest.raises(FailedPreconditionError, match="The worker's address is not configured") as told:
         places.place(address)
     assert f"Worker {address} " in str(told.value)
@@ -148,7 +148,7 @@ def test_other_addresses_are_not_configured(entry: str, address: str) -> None:
 
 def test_a_host_has_as_many_workers_as_entries() -> None:
     """One more is told that others are there; those who are there may register again and again."""
-    places = Places(["localhost:%port%", "other", "localhost"])
+    places = WorkerAddresses(["localhost:%port%", "other", "localhost"])
     assert [places.place(f"tcp://localhost:{port}") for port in (1, 2, 1, 2)] == [0, 2, 0, 2]
     with pytest.raises(FailedPreconditionError, match="other workers are already running at the configured") as told:
         places.place("tcp://localhost:3")
@@ -159,23 +159,23 @@ def test_a_host_has_as_many_workers_as_entries() -> None:
 
 def test_a_taken_entry_has_the_real_address() -> None:
     """Entries are overwritten as workers come."""
-    places = Places(["a", "b:%port%"])
+    places = WorkerAddresses(["a", "b:%port%"])
     places.place("tcp://b:7")
     assert places.entries == ("a", "tcp://b:7")
 
 
 def test_only_workers_in_the_list_have_an_index() -> None:
     """Others have none; nor has anybody where there is no list."""
-    places = Places(["a"])
+    places = WorkerAddresses(["a"])
     places.place("tcp://a:1")
     assert (places.index("tcp://a:1"), places.index("tcp://a:2")) == (0, None)
-    nowhere = Places()
+    nowhere = WorkerAddresses()
     assert (nowhere.place("tcp://a:1"), nowhere.index("tcp://a:1"), len(nowhere)) == (None, None, 0)
 
 
 def test_a_host_is_known_by_its_aliases() -> None:
     """A worker may announce any address that the host of an entry stands for."""
-    places = Places(["gpu", "GPU:7"], {"gpu": ("10.0.0.7", "fe80:0::1")})
+    places = WorkerAddresses(["gpu", "GPU:7"], {"gpu": ("10.0.0.7", "fe80:0::1")})
     assert places.place("tcp://[fe80::1]:1") == 0
     assert places.place("tcp://10.0.0.7:7") == 1
     with pytest.raises(FailedPreconditionError, match="not configured"):
@@ -184,7 +184,7 @@ def test_a_host_is_known_by_its_aliases() -> None:
 
 def test_the_place_of_a_worker_that_is_gone_is_kept_for_it() -> None:
     """It comes back to its place; only where no other is free does another worker of the host get it."""
-    places = Places(["host"] * 3)
+    places = WorkerAddresses(["host"] * 3)
     assert [places.place(f"host:{port}") for port in (1, 2)] == [0, 1]
     places.leave("host:1")
     assert places.index("host:1") == 0
@@ -202,7 +202,7 @@ def test_the_place_of_a_worker_that_is_gone_is_kept_for_it() -> None:
 
 def test_an_entry_with_a_port_is_for_its_worker_only() -> None:
     """When it is gone nobody else may take its place."""
-    places = Places(["host:1"])
+    places = WorkerAddresses(["host:1"])
     places.place("host:1")
     places.leave("host:1")
     with pytest.raises(FailedPreconditionError, match="not configured"):
@@ -217,7 +217,7 @@ def test_an_entry_with_a_port_is_for_its_worker_only() -> None:
 def test_nobody_shares_a_place(entries: list[tuple[str, str]], steps: list[tuple[str, int, bool]]) -> None:
     """Workers that are there have different places, each an entry of their host that admits their port."""
     texts = [host + port for host, port in entries]
-    places = Places(texts)
+    places = WorkerAddresses(texts)
     there: dict[str, int] = {}
     for host, port, comes in steps:
         address = f"{host}:{port}"
@@ -242,7 +242,7 @@ def test_nobody_shares_a_place(entries: list[tuple[str, str]], steps: list[tuple
 
 def test_places_are_given_back() -> None:
     """Restored places are taken; those of workers that are not there may go to others, and strange ones are free."""
-    places = Places(["h:%port%", "h:%port%", "g:5"])
+    places = WorkerAddresses(["h:%port%", "h:%port%", "g:5"])
     places.restore({0: "tcp://h:1", 1: "tcp://h:2", 2: "tcp://other:5", 9: "tcp://h:9"}, present={"tcp://h:2"})
     assert (places.index("tcp://h:1"), places.index("tcp://h:2"), places.index("tcp://other:5")) == (0, 1, None)
     assert places.entries == ("tcp://h:1", "tcp://h:2", "g:5")

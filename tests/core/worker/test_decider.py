@@ -67,7 +67,7 @@ def test_a_worker_registers_until_it_is_registered() -> None:
     host.wait(2.0)
     assert len(host.all_of(m.RegisterWorker)) == 2
     host.hear(D, m.WorkerRegistered("w"))
-    assert "registered" in host.sent(c.Note).text
+    assert "registered" in host.sent(c.LogLine).text
     host.hear(D, m.WorkerRegistered("w"))
     assert host.commands == []
     host.wait(1.0)
@@ -174,12 +174,12 @@ def test_a_task_that_cannot_run_is_told_until_it_is_taken_away() -> None:
 def test_where_a_task_is_goes_to_a_dispatcher_that_listens() -> None:
     """A state is told at once and once; to a dispatcher that has been silent nothing is piled up."""
     host, state = Host(), m.TaskState(3, b"state", (1,))
-    host.feed(c.StateTaken(1, 1, state))
+    host.feed(c.StateNoted(1, 1, state))
     assert host.commands == [c.Send(D, m.StateTaken("w", 1, 1, state))]
-    host.feed(c.StateTaken(1, 9, state))
+    host.feed(c.StateNoted(1, 9, state))
     assert host.commands == []
     host.wait(3.5)
-    host.feed(c.StateTaken(1, 1, state))
+    host.feed(c.StateNoted(1, 1, state))
     assert host.commands == []
 
 
@@ -687,9 +687,9 @@ def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
     assert host.core.tasks[1].definition.attempt == 2
     host.wait(6.0)
     assert host.core.draining.done
-    assert "nobody has taken 1 tasks in time" in host.sent(c.Note).text
+    assert "nobody has taken 1 tasks in time" in host.sent(c.LogLine).text
     host.wait(1.0)
-    assert not host.all_of(c.Note)
+    assert not host.all_of(c.LogLine)
 
 
 def test_the_dispatcher_can_tell_a_worker_to_leave() -> None:
@@ -758,7 +758,7 @@ def test_a_client_is_told_what_its_blocks_depend_on() -> None:
     host.make(1)
     assert not lineages(host)
     host.feed(c.SplitsStarted(1, 1, ((2, 0),)))
-    host.feed(c.StateTaken(1, 1, m.TaskState(2, b"here", (1,))))
+    host.feed(c.StateNoted(1, 1, m.TaskState(2, b"here", (1,))))
     host.make(2)
     assert lineages(host)[0].ledger == ((Split(0, 1, 2),),)
     assert lineages(host)[0].states == (m.TaskState(2, b"here", (1,)),)

@@ -26,7 +26,7 @@ class Hosted:
         self.sent: list[m.ElementsDecided] = []
         self.handled: list[object] = []
         handlers: dict[type[Any], Callable[[Any, float], None]] = {
-            kind: lambda event, now: self.handled.append(event) for kind in (c.Produced, c.StateTaken, c.Exhausted)
+            kind: lambda event, now: self.handled.append(event) for kind in (c.Produced, c.StateNoted, c.Exhausted)
         }
         self.agreeing = Agreeing("w", lambda event: self if event.attempt == 1 else None, self._do, handlers)
 

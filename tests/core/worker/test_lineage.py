@@ -5,7 +5,7 @@ from __future__ import annotations
 from zmqdata import messages as m
 from zmqdata.core.worker.decisions import Agreement
 from zmqdata.core.worker.ledger import SplitFeed
-from zmqdata.core.worker.lineage import Told, news_for
+from zmqdata.core.worker.lineage import KnownLineage, news_for
 from zmqdata.decisions import Decision, Decisions
 from zmqdata.splits import Split
 
@@ -35,23 +35,23 @@ def test_a_stream_begins_with_everything() -> None:
     assert (news.task, news.attempt, news.bases) == (7000, 2, (0,))
     assert news.ledger == ((Split(0, 0, 4), Split(0, 8, 10)),)
     assert news.states == (state(4),)
-    assert told == Told(((1, 2),), 4)
+    assert told == KnownLineage(((1, 2),), 4)
 
 
 def test_what_is_new_follows() -> None:
     """The entry that was not used up comes again, longer; states that are known do not."""
-    found = news_for(Told(((0, 2),), 4), DEFINITION, [feed(1, 1)], [state(4), state(6)], UNDECIDED)
+    found = news_for(KnownLineage(((0, 2),), 4), DEFINITION, [feed(1, 1)], [state(4), state(6)], UNDECIDED)
     assert found is not None
     news, told = found
     assert (news.origin, news.bases) == (None, (0,))
     assert news.ledger == ((Split(0, 0, 4), Split(0, 8, 9)),)
     assert news.states == (state(6),)
-    assert told == Told(((1, 1),), 6)
+    assert told == KnownLineage(((1, 1),), 6)
 
 
 def test_nothing_is_told_twice() -> None:
     """Where nothing has changed there is no message; a new state alone comes without entries."""
-    told = Told(((1, 0),), 4)
+    told = KnownLineage(((1, 0),), 4)
     assert news_for(told, DEFINITION, [feed(1, 0)], [state(4)], UNDECIDED) is None
     found = news_for(told, DEFINITION, [feed(1, 0)], [state(5)], UNDECIDED)
     assert found is not None

@@ -98,7 +98,7 @@ class Run:
 
     def again(self, dataset: Dataset, number: int, *skip: tuple[int, int]) -> Run:
         """Another attempt that is told the states up to a number, and no entry that the first of them does not need."""
-        states = [one.state for one in self.of(c.StateTaken) if one.state.number <= number]
+        states = [one.state for one in self.of(c.StateNoted) if one.state.number <= number]
         useful = [states[-1]] if len(skip) == 1 else [states[0], states[-1]]
         base = min(state.needs[0] for state in useful)
         ledger = (self.definition.ledger[0][base:],)
@@ -129,7 +129,7 @@ def test_a_runner_leaps_over_what_nobody_needs() -> None:
     numbers = [4, 5, *range(153, COUNT)]
     assert second.elements == {number: first.elements[number] for number in numbers}
     assert second.total == COUNT
-    taken = [one.state.number for one in second.of(c.StateTaken)]
+    taken = [one.state.number for one in second.of(c.StateNoted)]
     assert min(taken) >= 150
 
 
@@ -154,7 +154,7 @@ def test_what_is_decided_is_told_before_what_was_made_since() -> None:
             told = max(decision.stop for decision in decided.entries)
         elif isinstance(one, c.Produced):
             assert max(_elements(one)) < 2 * told
-        elif isinstance(one, c.StateTaken):
+        elif isinstance(one, c.StateNoted):
             assert one.state.decisions <= decided.length
     assert sorted(number for one in decided.entries for number in one.left_out) == [50, 51, 120]
     assert run.total == COUNT - 3
@@ -166,7 +166,7 @@ def test_another_runner_leaves_out_the_same() -> None:
     decided = Decisions()
     for one in first.of(c.Decided):
         decided.take(one.first, one.decisions)
-    state = next(one.state for one in first.of(c.StateTaken) if one.state.number >= 100)
+    state = next(one.state for one in first.of(c.StateNoted) if one.state.number >= 100)
     decided.trim(state.decisions)
     assert decided.base > 50
     pipeline = pack_pipeline(flaky().node)
@@ -200,7 +200,7 @@ def test_what_came_before_and_fails_for_good_ends_the_task(monkeypatch: pytest.M
 def test_states_lie_between_rounds() -> None:
     """Where an element goes to each of three consumers, no state is taken between them."""
     run = Run(shuffled(), num_consumers=3, finite="drop")
-    numbers = [one.state.number for one in run.of(c.StateTaken)]
+    numbers = [one.state.number for one in run.of(c.StateNoted)]
     assert numbers == sorted(set(numbers))
     assert run.total == COUNT // 3
 

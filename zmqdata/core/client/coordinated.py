@@ -155,7 +155,7 @@ class Stepping(Reading):
         self._deliver(part.header, part.content, part.skip, part.stop)
         return True
 
-    def hand_out(self, event: c.HandedOut) -> Grants:
+    def hand_out(self, event: c.TakenElements) -> Grants:
         count = event.stop - event.first
         while count:
             stretch = self._delivered[0]

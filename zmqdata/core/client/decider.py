@@ -15,9 +15,9 @@ from zmqdata import messages as m
 from zmqdata.core.client.checkpoint import Standing
 from zmqdata.core.client.coordinated import Stepping
 from zmqdata.core.client.lease import ClientLease
-from zmqdata.core.client.leaving import Ending, Goodbye
+from zmqdata.core.client.leaving import Goodbye, ReadingEnd
 from zmqdata.core.client.links import REPEAT, LinkProfile, ReadLinks
-from zmqdata.core.client.notices import Telling
+from zmqdata.core.client.notices import Notices
 from zmqdata.core.client.tasks import Grants, Reading, ReadTask
 from zmqdata.errors import NotFoundError, PermissionDeniedError, ResourceExhaustedError
 
@@ -34,7 +34,7 @@ SETTLE = 0.5
 
 
 @dataclass(frozen=True)
-class ConsumerProfile:
+class ClientProfile:
     """Who reads what.
 
     ``dispatcher_timeout`` is how many seconds to do without a dispatcher before giving up; ``heartbeat``: seconds
@@ -58,14 +58,14 @@ class ConsumerProfile:
     allow_objects: bool = True
 
 
-class ConsumerCore:
+class ClientCore:
     """Decides for one iterator of a training loop.
 
     Args:
         profile: who reads what.
     """
 
-    def __init__(self, profile: ConsumerProfile) -> None:
+    def __init__(self, profile: ClientProfile) -> None:
         self.profile = profile
         self.finished = False
         self.is_numbered = profile.reader.consumer_index is not None
@@ -75,7 +75,7 @@ class ConsumerCore:
         self._step, self._former = 0, ""
         self._names = 0
         who = (profile.job.name, profile.repetition, profile.reader, profile.service)
-        self.telling = Telling(*who, profile.dispatcher_timeout, self._do)
+        self.telling = Notices(*who, profile.dispatcher_timeout, self._do)
         self._begin(profile.client)
         self._near = self._unreported_bytes = 0
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
@@ -117,7 +117,7 @@ class ConsumerCore:
         self._began: float | None = None
         self._asked: float | None = None
         self._given_up: tuple[float, str] | None = None
-        self.ending = Ending(client, self._speak, self.reading, self.telling)
+        self.ending = ReadingEnd(client, self._speak, self.reading, self.telling)
         counts = not profile.job.anonymous
         self.goodbye = Goodbye(client, self.reading, profile.dispatcher_timeout, counts, self._do)
 

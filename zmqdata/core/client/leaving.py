@@ -14,7 +14,7 @@ from collections.abc import Callable
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.client.lease import ClientLease
-from zmqdata.core.client.notices import Telling
+from zmqdata.core.client.notices import Notices
 from zmqdata.core.client.tasks import Reading
 from zmqdata.messages import MayEnd
 
@@ -92,7 +92,7 @@ class Goodbye:
         self._do(c.Send(c.DISPATCHER, goodbye))
 
 
-class Ending:
+class ReadingEnd:
     """Since when a client is done, and whether the dispatcher says that somebody else stays.
 
     Args:
@@ -105,7 +105,7 @@ class Ending:
         has_begun: whether the client has nothing left to hand out.
     """
 
-    def __init__(self, client: str, speak: Callable[[float], int], reading: Reading, telling: Telling) -> None:
+    def __init__(self, client: str, speak: Callable[[float], int], reading: Reading, telling: Notices) -> None:
         self._client = client
         self._speak = speak
         self._reading = reading

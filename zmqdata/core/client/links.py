@@ -177,7 +177,7 @@ class ReadLinks:
 
     def _replace(self, link: ReadLink, reason: str, now: float) -> None:
         """Opens a new link that begins after the last message seen on the old one."""
-        self._do(c.Note("debug", f"link to {link.address} is broken ({reason}): opening a new one"))
+        self._do(c.LogLine("debug", f"link to {link.address} is broken ({reason}): opening a new one"))
         self._forget(link)
         if link.opened:
             fresh = self._make(link.address, link.name, link.seen)
@@ -250,7 +250,7 @@ class ReadLinks:
                 link.refusal = now
             if link.noted is None or now - link.noted >= NOTE_AGAIN:
                 link.noted = now
-                self._do(c.Note("warning", f"worker {link.address} refuses a link: {message.text}; trying again"))
+                self._do(c.LogLine("warning", f"worker {link.address} refuses a link: {message.text}; trying again"))
 
     def refused_for(self, seconds: float, now: float) -> ReadLink | None:
         """A link that a worker has refused for so long, and still does; None when there is none."""

@@ -15,7 +15,7 @@ SAY_SO_AFTER = 5.0
 WAITING_AFTER = 10.0
 
 
-class Telling:
+class Notices:
     """Speaks for one client.
 
     ``left_out``: how many elements each task was ended without.
@@ -58,7 +58,7 @@ class Telling:
         self.left_out: dict[int, int] = {}
         self._poison: set[m.LeftOutElement] = set()
         self._wanted = False
-        self._kept: list[c.Note] = []
+        self._kept: list[c.LogLine] = []
 
     # --- when a client joins
 
@@ -76,7 +76,7 @@ class Telling:
 
     def _say_to_reader(self, level: str, text: str) -> None:
         """Says it once somebody reads: an iterator on which a state is loaded next has no use for it."""
-        note = c.Note(level, text)
+        note = c.LogLine(level, text)
         if self._wanted:
             self._do(note)
         else:
@@ -109,7 +109,7 @@ class Telling:
             )
         else:
             text += "It goes on where its training loop is, if nobody has taken its place"
-        self._do(c.Note("warning", text))
+        self._do(c.LogLine("warning", text))
 
     # --- while it reads
 
@@ -127,7 +127,7 @@ class Telling:
                 f"{self.reader.trainer_id!r} read them: others are faster. Give workers a larger "
                 "cross_trainer_cache_size_bytes, or this training job more time"
             )
-            self._do(c.Note("warning", text))
+            self._do(c.LogLine("warning", text))
 
     def tell_poison(self, task_list: m.TaskList) -> None:
         """Has what workers leave out because it brings them down in the iterator's quarantine, each element once."""
@@ -145,7 +145,7 @@ class Telling:
                 f"could not make, as {self._why_left_out(missing)}. Which and why is in the logs of the workers; "
                 "zmqdata status --worker ADDRESS shows the newest of running tasks"
             )
-            self._do(c.Note("warning", text))
+            self._do(c.LogLine("warning", text))
 
     def _why_left_out(self, missing: int) -> str:
         """Who wanted it so. Only elements that bring a worker down are known one by one: copies leave out the same."""
@@ -166,7 +166,7 @@ class Telling:
         )
         if unreported:
             text += f"; of what was handed out here {unreported} elements could not be reported: others may get them"
-        self._do(c.Note("warning", text))
+        self._do(c.LogLine("warning", text))
 
     def forgive(self, seconds: float) -> None:
         """Discounts time in which nobody listened or read here."""
@@ -197,12 +197,10 @@ class Telling:
         late = silence >= SAY_SO_AFTER or starved >= WAITING_AFTER
         if late and now - self._said >= WAITING_AFTER:
             self._said = now
-            self._do(c.Note("warning", self._what_is_missing(silence, starved, held, reading, tasks)))
+            self._do(c.LogLine("warning", self._what_is_missing(silence, starved, held, reading, tasks)))
         return starved
 
-    def _what_is_missing(
-        self, silence: float, starved: float, held: bool, reading: Reading, tasks: m.TaskList
-    ) -> str:
+    def _what_is_missing(self, silence: float, starved: float, held: bool, reading: Reading, tasks: m.TaskList) -> str:
         if silence >= SAY_SO_AFTER:
             lease = "" if held else "; until it answers nothing is handed out, as others may have been given it"
             return (

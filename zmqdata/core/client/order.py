@@ -24,7 +24,7 @@ Runs = list[Run]
 
 
 @dataclass
-class Waiting:
+class HeldBlock:
     """A block that waits, from its ``skip``-th element on. ``turn``: as which it has come."""
 
     header: Block
@@ -41,7 +41,7 @@ class Waiting:
         return self.header.first + self.header.count
 
 
-Part = tuple[Block, object, int, int]
+DuePart = tuple[Block, object, int, int]
 """A block with its content, and from which to before which of its elements it is due."""
 
 
@@ -59,7 +59,7 @@ class Ordering:
     def __init__(self, order: Iterable[Run], indices: Mapping[int, int]) -> None:
         self._runs = deque(order)
         self._indices = indices
-        self._held: dict[int, deque[Waiting]] = {}
+        self._held: dict[int, deque[HeldBlock]] = {}
         self._ended: set[int] = set()
         self._turn = 0
 
@@ -69,7 +69,7 @@ class Ordering:
     def add(self, task: int, header: Block, content: object) -> None:
         """Takes a block of a task."""
         index = self._indices.get(task, -1)
-        self._held.setdefault(index, deque()).append(Waiting(header, content, header.skip, self._turn))
+        self._held.setdefault(index, deque()).append(HeldBlock(header, content, header.skip, self._turn))
         self._turn += 1
         self._ended.discard(index)
 
@@ -77,7 +77,7 @@ class Ordering:
         """A task has nothing more to send, for now."""
         self._ended.add(self._indices.get(task, -1))
 
-    def due(self) -> Iterator[Part]:
+    def due(self) -> Iterator[DuePart]:
         """What can be delivered now: what is due in its order, and behind that everything as it has come."""
         while self._runs:
             index, _, stop = self._runs[0]
@@ -94,7 +94,7 @@ class Ordering:
         self._held.clear()
         yield from [(block.header, block.content, block.skip, block.header.count) for block in rest]
 
-    def _take(self, held: deque[Waiting], stop: int) -> Part:
+    def _take(self, held: deque[HeldBlock], stop: int) -> DuePart:
         """The elements of the first of these blocks before number ``stop``."""
         block = held[0]
         part = (block.header, block.content, block.skip, stop - block.header.first)

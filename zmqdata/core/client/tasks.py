@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.client.order import HandedOut, Ordering, Runs
-from zmqdata.core.credit import FIRST_ELEMENTS, TOTAL_BYTES, Window
+from zmqdata.core.credit import FIRST_ELEMENTS, TOTAL_BYTES, CreditWindow
 from zmqdata.core.ranges import RangeSet
 
 Grants = dict[str, list[m.StreamGrant]]
@@ -30,7 +30,7 @@ class ReadTask:
     """
 
     place: m.TaskPlace
-    window: Window
+    window: CreditWindow
     received: RangeSet = field(default_factory=RangeSet)
     waiting: int = 0
     ended: bool = False
@@ -85,7 +85,7 @@ class Reading:
         task = self.tasks.get(number)
         if task is None:
             place = m.TaskPlace(number, 0, "", "")
-            task = self.tasks[number] = ReadTask(place, Window(self._max_outstanding, self._first_elements))
+            task = self.tasks[number] = ReadTask(place, CreditWindow(self._max_outstanding, self._first_elements))
         return task
 
     @property
@@ -199,7 +199,7 @@ class Reading:
             f"{window.told_bytes})"
         )
 
-    def hand_out(self, event: c.HandedOut) -> Grants:
+    def hand_out(self, event: c.TakenElements) -> Grants:
         """Counts what the training loop has taken; returns grants that workers should know at once, by address."""
         count = event.stop - event.first
         task = self.tasks[event.task]

@@ -29,7 +29,7 @@ from zmqdata.core.dispatcher.saving import Saves
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.core.dispatcher.worker_addresses import Places
+from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses
 from zmqdata.core.ledger import lease_seconds, lease_size, own_lease_size
 from zmqdata.core.limits import MOST_CHARACTERS, MOST_WORKERS, too_long, too_many
 from zmqdata.errors import DataLossError, FailedPreconditionError, NotFoundError, ResourceExhaustedError
@@ -97,8 +97,8 @@ class DispatcherCore:
     Args:
         seed: decides every random choice; the shell draws it once.
         times: how long to wait for what.
-        worker_addresses: the ordered list of addresses that workers may register from; empty: any. See ``Places``.
-        aliases: other names of the hosts in that list.
+        worker_addresses: the ordered list of addresses that workers may register from; empty: any. See
+        ``WorkerAddresses``. aliases: other names of the hosts in that list.
         policy: how to decide.
         durable: whether the shell keeps what is committed for its next life.
     """
@@ -114,7 +114,7 @@ class DispatcherCore:
     ) -> None:
         self.out = Outbox(seed)
         self.times = times
-        self.places = Places(worker_addresses, aliases)
+        self.places = WorkerAddresses(worker_addresses, aliases)
         self.policy = policy
         self.workers = Roster()
         # A third of what is waited for workers, so that those of a dispatcher before are known again by then.
@@ -411,7 +411,7 @@ class DispatcherCore:
         if not waiting:
             source = iteration.cursors[ask.source].source
             assert isinstance(source, FileSplits)
-            self.out.commands.append(c.ListFiles(*key, source))
+            self.out.commands.append(c.FindFiles(*key, source))
         if all(one.worker != ask.worker for _, one in waiting):
             waiting.append((peer, ask))
 

@@ -16,7 +16,7 @@ from zmqdata.core.dispatcher.detours import Detours
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.incarnations import Gathering, Incarnations
 from zmqdata.core.dispatcher.lease import Leases
-from zmqdata.core.dispatcher.leaving import Endings
+from zmqdata.core.dispatcher.leaving import Departures
 from zmqdata.core.dispatcher.liveness import Member, Roster
 from zmqdata.core.dispatcher.resuming import Beginning, incarnation_of
 from zmqdata.core.dispatcher.state.audit import audit_of
@@ -77,7 +77,7 @@ class Jobs:
         self.coordination = Coordination(out, hosting, clients, self.absent, self.leases)
         hosting.lists.plan = self.coordination.plan
         self.detours = Detours(out, hosting)
-        self.endings = Endings(out, clients)
+        self.endings = Departures(out, clients)
         self.incarnations = Incarnations(out, clients, self.absent)
         self.unused_since: dict[str, float] = {}
 

@@ -29,7 +29,7 @@ class Done:
     told: bool = False
 
 
-class Endings:
+class Departures:
     """Knows who is done, and tells who may go.
 
     Args:

@@ -27,7 +27,7 @@ Extent = tuple[int, int, int]
 
 
 @dataclass
-class Waiting:
+class WaitingAsk:
     """An ask that gets what comes back, or else the end."""
 
     peer: c.Peer
@@ -59,7 +59,7 @@ class TakingBack:
         self.out = out
         self.workers = workers
         self.facts = facts
-        self.waiting: dict[Place, dict[int, Waiting]] = {}
+        self.waiting: dict[Place, dict[int, WaitingAsk]] = {}
         self.started: dict[int, dict[tuple[int, int], Extent]] = {}
         self._holders: dict[Place, OrderedDict[int, float]] = {}
         self._grant = grant
@@ -117,7 +117,7 @@ class TakingBack:
         if now - since >= PATIENCE or not self._ask_holders(place, ask.task, now):
             self._forget(place, ask.task)
             return False
-        self.waiting.setdefault(place, {})[ask.task] = Waiting(peer, ask, since)
+        self.waiting.setdefault(place, {})[ask.task] = WaitingAsk(peer, ask, since)
         self._waits_on = True
         return True
 
@@ -209,7 +209,7 @@ class TakingBack:
         one = self.out.state.iterations.get(iteration)
         return one is None or (place not in self.waiting and repetition < one.cursors[source].repetition)
 
-    def _is_there(self, waiting: Waiting) -> bool:
+    def _is_there(self, waiting: WaitingAsk) -> bool:
         task = self.out.state.tasks.get(waiting.ask.task)
         return task is not None and task.attempt == waiting.ask.attempt and bool(task.worker) and task.total is None
 

@@ -20,7 +20,7 @@ ABANDONED_AFTER = 300.0
 
 
 @dataclass
-class Upload:
+class IncomingPart:
     """A part that clients are sending. ``taken`` bytes were given to the shell, ``written`` of them are kept.
 
     ``waiting``: who is owed an answer, with the request.
@@ -44,13 +44,13 @@ class Parts:
         self.out = out
         self.piece_bytes = m.PIECE_BYTES
         self.stored: set[str] = set()
-        self.uploads: dict[str, Upload] = {}
+        self.uploads: dict[str, IncomingPart] = {}
         self._unused_since: dict[str, float] = {}
 
     def found(self, stored: Iterable[str], partial: Mapping[str, int]) -> None:
         """Takes over what an earlier dispatcher has left: whole parts, and how much there is of others."""
         self.stored.update(stored)
-        self.uploads.update((digest, Upload(0, have, have)) for digest, have in partial.items())
+        self.uploads.update((digest, IncomingPart(0, have, have)) for digest, have in partial.items())
 
     def missing(self, parts: Iterable[m.Part]) -> m.Part | None:
         """The first of these parts that is not kept."""
@@ -68,8 +68,8 @@ class Parts:
         """Why one more part cannot be taken in; "" when it can."""
         return "" if digest in self.uploads else too_many("parts being sent", len(self.uploads), MOST_UPLOADS)
 
-    def _upload(self, digest: str, size: int, now: float) -> Upload:
-        upload = self.uploads.setdefault(digest, Upload(size))
+    def _upload(self, digest: str, size: int, now: float) -> IncomingPart:
+        upload = self.uploads.setdefault(digest, IncomingPart(size))
         upload.heard = now
         # What a dispatcher before this one has left does not say how long it was to become.
         upload.size = upload.size or size
@@ -122,7 +122,7 @@ class Parts:
         if upload.taken == upload.written:
             upload.waiting.clear()
 
-    def _give_up(self, digest: str, upload: Upload, error: str) -> None:
+    def _give_up(self, digest: str, upload: IncomingPart, error: str) -> None:
         text = (
             f"The dispatcher cannot keep a part of the pipeline ({upload.size / 1e6:.1f} MB): {error}. Make space "
             "there, or start the dispatcher with another --work-dir"

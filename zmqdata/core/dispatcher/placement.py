@@ -70,7 +70,7 @@ class WorkerFacts:
         return [task for task in missing if task in known][:MOST_SENT_AGAIN]
 
 
-class Places(Protocol):
+class IndexOfWorkers(Protocol):
     """The configured workers in their order."""
 
     def __len__(self) -> int: ...
@@ -101,7 +101,7 @@ class Placement:
     """
 
     def __init__(
-        self, places: Places | None = None, colocated: bool = False, most_streams: int = MOST_STREAMS
+        self, places: IndexOfWorkers | None = None, colocated: bool = False, most_streams: int = MOST_STREAMS
     ) -> None:
         self.facts: dict[str, WorkerFacts] = {}
         self.places = places or NoPlaces()
@@ -245,9 +245,7 @@ class Placement:
         found = list(orphans[: max(0, share - len(hosted.get(worker, ())))])
         return found + self._surplus(worker, hosted, found, hosts)
 
-    def _surplus(
-        self, worker: str, hosted: dict[str, list[Task]], found: Sequence[Task], hosts: int
-    ) -> list[Task]:
+    def _surplus(self, worker: str, hosted: dict[str, list[Task]], found: Sequence[Task], hosts: int) -> list[Task]:
         """What others have too much of. A task that has made all it has costs its host little, and stays there."""
         running = {name: [task for task in tasks if task.total is None] for name, tasks in hosted.items()}
         count = len(running.pop(worker, ())) + sum(task.total is None for task in found)

@@ -47,7 +47,7 @@ def job_of(path: str) -> str:
 
 
 @dataclass
-class Ending:
+class SaveEnding:
     """What is not durable of a running save.
 
     ``unpublished``: chunks that count and have no final name yet. ``due``: when the marker may be asked for; infinite
@@ -73,7 +73,7 @@ class Saves:
         self.hosting = hosting
         self.durable = durable
         self._preparing: dict[str, tuple[Peer, m.StartSave]] = {}
-        self._endings: dict[int, Ending] = {}
+        self._endings: dict[int, SaveEnding] = {}
         self._staffed = 0.0
 
     # --- a save begins
@@ -291,8 +291,8 @@ class Saves:
             chunks = sorted(ending.unpublished, key=lambda chunk: (chunk.stream, chunk.number))
             self.out.commands += [s.PublishChunk(iteration.iteration, path, chunk) for chunk in chunks]
 
-    def _ending(self, iteration: Iteration) -> Ending:
-        return self._endings.setdefault(iteration.iteration, Ending())
+    def _ending(self, iteration: Iteration) -> SaveEnding:
+        return self._endings.setdefault(iteration.iteration, SaveEnding())
 
 
 def _path(iteration: Iteration) -> str:

@@ -26,7 +26,7 @@ MAKING = 4
 
 
 @dataclass
-class Telling:
+class ListStanding:
     """The round of an iteration's newest version.
 
     ``waiting``: the clients that still have to be told; ``lists``: by what a client has beside it; ``until``: so long
@@ -60,18 +60,20 @@ class TaskLists:
         self.plan: Callable[[Iteration], m.Plan | None] = lambda iteration: None
         self._changed: set[int] = set()
         self._unfinished: set[int] = set()
-        self._tellings: dict[int, Telling] = {}
+        self._tellings: dict[int, ListStanding] = {}
         self._allowance = float(MOST_AT_ONCE)
         self._allowed = 0.0
 
     def task_list(self, iteration: Iteration, client: str) -> m.TaskList:
         """Where the tasks are that still owe elements to somebody, as far as a client may read them."""
         reads = self.placement.reader(client, iteration)
-        places = tuple([
-            m.TaskPlace(task.task, task.attempt, task.worker, self._address(task), task.index)
-            for task in iteration.live_tasks
-            if not task.settled and (reads(task.worker) if task.worker else self._waits(task))
-        ])
+        places = tuple(
+            [
+                m.TaskPlace(task.task, task.attempt, task.worker, self._address(task), task.index)
+                for task in iteration.live_tasks
+                if not task.settled and (reads(task.worker) if task.worker else self._waits(task))
+            ]
+        )
         readers = tuple(sorted(map(m.shown_name, iteration.clients))) if iteration.rounds is None else ()
         version, left_out = self.version(iteration.iteration), _left_out(iteration)
         ticket = self.out.ticket(iteration.iteration)
@@ -127,7 +129,7 @@ class TaskLists:
                 self._changed.discard(number)
                 self._unfinished.add(number)
                 self.versions[number] = self.version(number) + 1
-                self._tellings[number] = Telling(dict.fromkeys(sorted(iteration.clients)))
+                self._tellings[number] = ListStanding(dict.fromkeys(sorted(iteration.clients)))
             telling = self._tellings[number]
             while telling.waiting and self._allowance > 0:
                 client = next(iter(telling.waiting))
@@ -136,7 +138,7 @@ class TaskLists:
             if not telling.waiting:
                 self._unfinished.discard(number)
 
-    def _tell_one(self, telling: Telling, iteration: Iteration, client: str, now: float) -> None:
+    def _tell_one(self, telling: ListStanding, iteration: Iteration, client: str, now: float) -> None:
         peer = self.clients.peer(client)
         if peer is not None and client in iteration.clients:
             task_list = self._list_of(telling, iteration, client)
@@ -145,7 +147,7 @@ class TaskLists:
             telling.until = now + size * len(iteration.clients) / PER_SECOND
             self.out.send(peer, m.TasksChanged(client, task_list))
 
-    def _list_of(self, telling: Telling, iteration: Iteration, client: str) -> m.TaskList:
+    def _list_of(self, telling: ListStanding, iteration: Iteration, client: str) -> m.TaskList:
         beside = iteration.local_workers.get(client, ())
         if beside not in telling.lists:
             telling.lists[beside] = self.task_list(iteration, client)

@@ -61,7 +61,7 @@ def _numeric(host: str) -> str | None:
         return None
 
 
-class Places:
+class WorkerAddresses:
     """The ordered list of configured addresses, and who has come for each of them.
 
     Args:
@@ -69,7 +69,7 @@ class Places:
             worker may come, and none has an index.
         aliases: for hosts of the entries, by the name that ``located`` gives them, other names of the same host.
 
-    >>> places = Places(["a:%port%", "b"])
+    >>> places = WorkerAddresses(["a:%port%", "b"])
     >>> places.place("tcp://b:7000"), places.place("tcp://a:7000"), places.index("tcp://b:7000")
     (1, 0, 1)
 

@@ -79,7 +79,7 @@ class WorkerCore:
             c.Received: self._received,
             c.Tick: lambda event, now: self._tick(now),
             c.Produced: self._produced,
-            c.StateTaken: self._state_taken,
+            c.StateNoted: self._state_taken,
             c.Exhausted: self._exhausted,
             c.TaskFailed: self._task_failed,
             c.LinkBound: self._link_bound,
@@ -179,7 +179,7 @@ class WorkerCore:
         if not self.registered:
             self.registered = True
             self.untold = ()
-            self._do(c.Note("info", f"registered as {self.profile.address}"))
+            self._do(c.LogLine("info", f"registered as {self.profile.address}"))
 
     def _heartbeat_answered(self, peer: c.Peer, answer: m.WorkerHeartbeatAnswered, now: float) -> None:
         self.heartbeats.answered(answer.every)
@@ -278,7 +278,7 @@ class WorkerCore:
         task.add(event, now)
         self._distribute(task)
 
-    def _state_taken(self, event: c.StateTaken, now: float) -> None:
+    def _state_taken(self, event: c.StateNoted, now: float) -> None:
         """Tells the dispatcher where a task can be continued, if it listens: a newer place will do as well."""
         task = self._task(event)
         if task is None:

@@ -14,7 +14,7 @@ from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.decisions import Decisions
 
-HELD = (c.Produced, c.StateTaken, c.Exhausted)
+HELD = (c.Produced, c.StateNoted, c.Exhausted)
 """What depends on all that was decided before."""
 MOST_TOLD = 10_000
 """Decisions in an ask, about: more than are made in a round trip, and far from the usual limit of a message."""

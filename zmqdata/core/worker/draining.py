@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from zmqdata.commands import Note
+from zmqdata.commands import LogLine
 from zmqdata.core.job_rules import outlives_host
 from zmqdata.messages import TaskDefinition
 
@@ -57,7 +57,7 @@ class Draining:
         if self.begun:
             return False
         self.begun, self._until = True, now + patience
-        self._do(Note("info", f"draining: {tasks} tasks are handed over"))
+        self._do(LogLine("info", f"draining: {tasks} tasks are handed over"))
         return True
 
     def look(self, now: float, tasks: Collection[TaskDefinition]) -> None:
@@ -72,4 +72,4 @@ class Draining:
         if self.begun and not self.done and (not left or now >= self._until):
             self.done = True
             if left:
-                self._do(Note("warning", f"nobody has taken {left} tasks in time; they wait for another worker"))
+                self._do(LogLine("warning", f"nobody has taken {left} tasks in time; they wait for another worker"))

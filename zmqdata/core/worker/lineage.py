@@ -14,7 +14,7 @@ from zmqdata.core.worker.ledger import SplitFeed
 
 
 @dataclass(frozen=True)
-class Told:
+class KnownLineage:
     """How much a client knows: per source how far its ledger was started, and the number of the newest state.
 
     ``asks``: the newest ask of the client that was answered. ``version``: of the decisions, of which those from number
@@ -29,14 +29,14 @@ class Told:
 
 
 def news_for(
-    told: Told | None,
+    told: KnownLineage | None,
     definition: m.TaskDefinition,
     feeds: Sequence[SplitFeed],
     states: Sequence[m.TaskState],
     agreement: Agreement,
     asks: int = 0,
     upto: int = 0,
-) -> tuple[m.Lineage, Told] | None:
+) -> tuple[m.Lineage, KnownLineage] | None:
     """What a client has not been told yet, and how much it knows then; None when it knows all.
 
     Args:
@@ -66,7 +66,7 @@ def news_for(
     decisions = agreement.kept.since(decided)
     splits, choices = (first, ledger, known, origin), (decided, decisions)
     news = m.Lineage(0, definition.task, definition.attempt, *splits, *choices, asks, upto)
-    return news, Told(places, newest, agreement.version, agreement.growing, asks)
+    return news, KnownLineage(places, newest, agreement.version, agreement.growing, asks)
 
 
 def _origin(definition: m.TaskDefinition) -> m.Origin:

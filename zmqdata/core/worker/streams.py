@@ -12,7 +12,7 @@ from typing import Any
 
 from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.worker.lineage import Told
+from zmqdata.core.worker.lineage import KnownLineage
 
 MOST_BYTES_OUT = 256 << 20
 """Of one stream, sent and not handed out, whatever its client says. None that keeps to the protocol has so much."""
@@ -74,7 +74,7 @@ class Stream:
     told_end: bool = False
     open: bool = True
     lacking: bool = False
-    told: Told | None = None
+    told: KnownLineage | None = None
     asks: int = 0
     out: deque[tuple[int, int]] = field(default_factory=deque)
     handed_bytes: int = 0

@@ -46,7 +46,7 @@ MOST_TEXT = (SLOT_WORDS - TEXT_AT) * WORD
 
 
 @dataclass(frozen=True)
-class Note:
+class CrumbNote:
     """A slot as it was read. Without a ``place`` it is that of a task as a whole, which alone knows split and waits."""
 
     serial: int
@@ -175,17 +175,17 @@ class CrumbFile:
         """Seconds after which it would be time to look for what does not move; 0: never."""
         return float(self.cells[LIMIT]) / 1000
 
-    def notes(self) -> list[Note]:
+    def notes(self) -> list[CrumbNote]:
         """Every slot that is used."""
         bases = range(SLOTS_AT // WORD, SIZE // WORD, SLOT_WORDS)
         return [self._note(base) for base in bases if self.cells[base + SERIAL]]
 
-    def _note(self, base: int) -> Note:
+    def _note(self, base: int) -> CrumbNote:
         words = self.cells[base : base + TEXT_AT].tolist()
         start = (base + TEXT_AT) * WORD
         text = self._memory[start : start + words[TEXT]].decode(errors="replace")
         place, _, label = text.partition("\0")
-        return Note(
+        return CrumbNote(
             serial=words[SERIAL],
             number=words[NUMBER],
             task=words[TASK],
@@ -198,7 +198,7 @@ class CrumbFile:
             label=label,
         )
 
-    def death(self, how: str, killed: bool, stuck: Sequence[Note] = ()) -> dict[str, Any] | None:
+    def death(self, how: str, killed: bool, stuck: Sequence[CrumbNote] = ()) -> dict[str, Any] | None:
         """What the process that has ended was at, as ``messages.Death``; None where it ended as it was asked to.
 
         ``stuck``: it was ended because of these, and nothing else is to blame.
@@ -216,13 +216,13 @@ class CrumbFile:
         }
 
 
-def active(notes: Sequence[Note]) -> list[Note]:
+def active(notes: Sequence[CrumbNote]) -> list[CrumbNote]:
     """The calls that are running, and the tasks that are at an element without being in such a call."""
     calling = {note.key for note in notes if note.place and note.is_active}
     return [note for note in notes if note.is_active and (note.place or note.key not in calling)]
 
 
-def crumb_of(note: Note, notes: Sequence[Note]) -> dict[str, Any]:
+def crumb_of(note: CrumbNote, notes: Sequence[CrumbNote]) -> dict[str, Any]:
     """A note as ``messages.Crumb``, with the split of its task."""
     split = next((one.split for one in notes if not one.place and one.key == note.key), None)
     return {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zmqdata.worker.processes.crumbs import IDLE, Note
+from zmqdata.worker.processes.crumbs import IDLE, CrumbNote
 
 
 class Stillness:
@@ -27,7 +27,7 @@ class Stillness:
     def __init__(self) -> None:
         self._since: dict[int, tuple[object, float]] = {}
 
-    def look(self, now: float, notes: Sequence[Note]) -> list[tuple[Note, float]]:
+    def look(self, now: float, notes: Sequence[CrumbNote]) -> list[tuple[CrumbNote, float]]:
         """What is active, and for how many seconds it has been seen like this."""
         calls: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for note in notes:
@@ -47,7 +47,7 @@ class Stillness:
         return still
 
 
-def overdue(still: Sequence[tuple[Note, float]], notes: Sequence[Note]) -> list[Note]:
+def overdue(still: Sequence[tuple[CrumbNote, float]], notes: Sequence[CrumbNote]) -> list[CrumbNote]:
     """What has not moved for longer than the time-out of its task."""
     limits = {note.key: note.timeout for note in notes if not note.place}
     return [note for note, seconds in still if 0 < limits.get(note.key, 0.0) <= seconds]

@@ -25,7 +25,7 @@ from typing import IO, Any
 from zmqdata.config.endpoints import DATA_PORT_MARK, PORT_MARK
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.worker.processes.accounts import Account, environment_of, rights_of
-from zmqdata.worker.processes.crumbs import CrumbFile, Note, make_file
+from zmqdata.worker.processes.crumbs import CrumbFile, CrumbNote, make_file
 from zmqdata.worker.processes.interpreter import PYTHON, folder_on_path, working_folder
 from zmqdata.worker.processes.lifetime import StopSignals, describe_exit
 from zmqdata.worker.processes.limits import NO_LIMITS, Limits, shown_bytes
@@ -70,7 +70,7 @@ class Child:
     restart_at: float = field(default=0.0)
     untold: list[dict[str, Any]] = field(default_factory=list)
     stillness: Stillness = field(default_factory=Stillness)
-    stuck: list[Note] = field(default_factory=list)
+    stuck: list[CrumbNote] = field(default_factory=list)
     stuck_for: float = 0.0
 
     def __post_init__(self) -> None:

@@ -26,14 +26,14 @@ FEW_ELEMENTS = 32
 Placed = Callable[[BaseException], BaseException]
 
 
-class Failure:
+class FailedElement:
     """What stands in the place of an element that could not be made."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
-class Lane:
+class LaneBlock:
     """A block in the making."""
 
     def __init__(self, index: int, definition: TaskDefinition) -> None:
@@ -91,7 +91,7 @@ class Output:
         self._placed = placed
         self._note = note
         lanes = range(definition.num_consumers or 1)
-        self._lanes = [Lane(index, definition) for index in lanes]
+        self._lanes = [LaneBlock(index, definition) for index in lanes]
         self._passed = definition.passed or (0,) * len(self._lanes)
         self._skip = RangeSet([*definition.skip, (0, min(self._passed))])
         self._skip_stop = max((stop for _, stop in self._skip), default=0)
@@ -187,7 +187,7 @@ class Output:
                 if self._held:
                     return False
                 wanted = self._drop_unwanted()
-                if wanted and (self.definition.cache or isinstance(fresh[0], Failure)):
+                if wanted and (self.definition.cache or isinstance(fresh[0], FailedElement)):
                     return False
                 builder = lane.builder
                 most, full = self._room(builder.count)
@@ -208,7 +208,7 @@ class Output:
         few, few_full = min(FEW_ELEMENTS, self._most), min(self.few_bytes, self._few_most)
         return (few - count, few_full) if count < few else (self._most - count, min(self._full, few_full))
 
-    def _begin_block(self, lane: Lane, element: object) -> bool:
+    def _begin_block(self, lane: LaneBlock, element: object) -> bool:
         """Puts an element into a new block, unless it would have to be pickled. The lock is held."""
         described: Any = lane.builder.describe_plain(element)
         if described is None:
@@ -249,7 +249,7 @@ class Output:
         """Takes an error in the place of the next element."""
         if self.takes_runs:
             self.settle()
-        self.add(Failure(error))
+        self.add(FailedElement(error))
 
     def fail_all(self, error: BaseException) -> None:
         """Takes an error as the next element of everybody."""
@@ -257,7 +257,7 @@ class Output:
         if self.takes_runs:
             self.fail(error)
         else:
-            self._add_round([Failure(error) for _ in self._lanes])
+            self._add_round([FailedElement(error) for _ in self._lanes])
 
     def end(self) -> int:
         """There is no further element: makes a round of what is left, or returns how many are left over."""
@@ -289,8 +289,8 @@ class Output:
             if self.hungry:
                 self.hungry = not self._emit_all()
 
-    def _put(self, lane: Lane, number: int, element: Any) -> None:
-        if isinstance(element, Failure):
+    def _put(self, lane: LaneBlock, number: int, element: Any) -> None:
+        if isinstance(element, FailedElement):
             self._put_failure(lane, number, element.error)
             return
         if self.definition.cache and lane.builder.nbytes + size_of(element) > self._full:
@@ -306,7 +306,7 @@ class Output:
                 self.hand_over()
                 self._taken(lane, number, lambda: lane.builder.add_described(described))
 
-    def _taken(self, lane: Lane, number: int, add: Callable[[], bool]) -> bool:
+    def _taken(self, lane: LaneBlock, number: int, add: Callable[[], bool]) -> bool:
         """Adds to a lane's block, which is handed over when it is full; False when the block does not take it."""
         with self._lock:
             if not add():
@@ -316,7 +316,7 @@ class Output:
             self._emit_if_full(lane)
             return True
 
-    def _emit_if_full(self, lane: Lane) -> None:
+    def _emit_if_full(self, lane: LaneBlock) -> None:
         """Hands a block over that is full. The lock is held."""
         if self._is_full(lane.builder.nbytes, lane.builder.count):
             self._emit(lane)
@@ -327,7 +327,7 @@ class Output:
             return count >= self._most
         return nbytes >= few_full or count >= min(FEW_ELEMENTS, self._most)
 
-    def _put_failure(self, lane: Lane, number: int, error: BaseException) -> None:
+    def _put_failure(self, lane: LaneBlock, number: int, error: BaseException) -> None:
         failure = encode_failure(self._placed(error), number, self._worker)
         with self._lock:
             if lane.builder.count:
@@ -344,7 +344,7 @@ class Output:
             self._emit(lane)
         return bool(begun)
 
-    def _emit(self, lane: Lane) -> None:
+    def _emit(self, lane: LaneBlock) -> None:
         """Hands a block over. The lock is held."""
         block = lane.builder.build(self._compression)
         self.emitted += block.nbytes

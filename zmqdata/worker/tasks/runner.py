@@ -356,7 +356,7 @@ class TaskRunner:
         self._teller.seal()
         state = self._states.take(iterator, self._output.number)
         if state is not None:
-            self._teller.tell(c.StateTaken(*self.key, state))
+            self._teller.tell(c.StateNoted(*self.key, state))
 
     def _await_allowance(self) -> None:
         if self._stopped:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zmqdata.iterators.watching import Slot
+from zmqdata.iterators.watching import WatchSlot
 from zmqdata.messages import OPENING, TaskDefinition
 from zmqdata.splits import Split, SplitProvider
 from zmqdata.worker.processes import crumbs
@@ -77,11 +77,11 @@ class TaskWatch:
             file.limit(self._base, int(min(max(1, definition.task_timeout * 1000), 1 << 62)))
         self.cells[self.at] = OPENING
 
-    def open(self, place: str, label: str, skippable: bool) -> Slot:
+    def open(self, place: str, label: str, skippable: bool) -> WatchSlot:
         """A slot for one thread at one node."""
-        return Slot(*self._file.cell(self._file.open(self._key, place, label, skippable=skippable)))
+        return WatchSlot(*self._file.cell(self._file.open(self._key, place, label, skippable=skippable)))
 
-    def close(self, slot: Slot) -> None:
+    def close(self, slot: WatchSlot) -> None:
         """Gives a slot back."""
         if slot.cells is self._file.cells:
             self._file.close(slot.at - crumbs.NUMBER)

@@ -17,7 +17,7 @@ def test_a_fact_is_true_at_once_and_written_first() -> None:
     out.send("peer", Probe())
     out.note("info", "text")
     assert "job" in out.state.jobs
-    assert out.drain() == [c.Commit(update), c.Send("peer", Probe()), c.Note("info", "text")]
+    assert out.drain() == [c.Commit(update), c.Send("peer", Probe()), c.LogLine("info", "text")]
     assert out.drain() == []
 
 

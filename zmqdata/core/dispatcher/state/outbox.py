@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from zmqdata.commands import Commit, Note, Peer, Send
+from zmqdata.commands import Commit, LogLine, Peer, Send
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.messages import Message, RequestRefused
 from zmqdata.updates import Update
@@ -41,7 +41,7 @@ class Outbox:
 
     def note(self, level: str, text: str) -> None:
         """Tells the person who reads the log."""
-        self.commands.append(Note(level, text))
+        self.commands.append(LogLine(level, text))
 
     def drain(self) -> list[object]:
         """The commands of this turn; the next turn starts empty."""
